@@ -1,0 +1,1 @@
+"""`streamoe` and `streamoe-coord`: chats, samples and shows; speaks to bands only through their boundary."""
