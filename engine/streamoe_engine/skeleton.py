@@ -132,6 +132,12 @@ def expert_modules(model: nn.Module) -> dict[str, Any]:
     return dict(sorted(found.items(), key=lambda item: layer_of(item[0])))
 
 
+def projections(module: Any) -> list[tuple[str, Any]]:
+    """The matrices of an expert module, by name and in record order: gate, up, down, or fc1, fc2."""
+    names = ("gate_proj", "up_proj", "down_proj") if hasattr(module, "gate_proj") else ("fc1", "fc2")
+    return [(name, getattr(module, name)) for name in names]
+
+
 def layer_of(path: str) -> int:
     """The layer number in a module path, or -1 for a path outside the layers."""
     match = _LAYER_NUMBER.search(f".{path}.")
@@ -190,8 +196,7 @@ def probe(config: dict[str, Any]) -> Architecture:
     inner_path = parent_of(embedding_path)
     found: dict[str, ExpertModule] = {}
     for path, module in expert_modules(model).items():
-        num_experts = getattr(module, "gate_proj", getattr(module, "fc1", None)).num_experts
-        replace_module(model, path, _ExpertProbe(path, num_experts, found))
+        replace_module(model, path, _ExpertProbe(path, projections(module)[0][1].num_experts, found))
     caches = lm.cache.make_prompt_cache(model)
     try:
         model(mx.zeros((1, 2), dtype=mx.int32), cache=caches)

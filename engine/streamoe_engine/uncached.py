@@ -42,9 +42,7 @@ class UncachedFile:
         try:
             self._fd, self.is_direct = _open(path)
         except FileNotFoundError as error:
-            raise ModelFileMissing(
-                f"{path} is missing", "convert the checkpoint again, or restore the file"
-            ) from error
+            raise ModelFileMissing(f"{path} is missing", "convert the checkpoint again, or restore the file") from error
         except OSError as error:
             raise ReadFailed(path, 0, 0, error.strerror or repr(error)) from error
         self.num_bytes = os.fstat(self._fd).st_size
@@ -79,7 +77,9 @@ class UncachedFile:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 
