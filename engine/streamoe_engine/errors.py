@@ -14,8 +14,12 @@ StreamoeError
 │   ├── ModelFileMissing       a file the manifest names is not there
 │   ├── ModelFileWrongSize     a file is shorter or longer than the manifest says
 │   └── ModelFileCorrupt       a file's SHA-256 is not the manifest's
+├── TextError                  tokens cannot become text, or text tokens
+│   ├── TokenizerUnusable      the tokenizer's files are missing or cannot be read
+│   └── ChatTemplateUnusable   the model has no chat template, or it fails on this conversation
 ├── ReadFailed                 the operating system refused a read of an expert or a tensor
 ├── ContextFull                a prompt or an answer would pass the planned context
+├── StateLost                  an error stopped a step midway; that sequence cannot go on
 ├── NonFiniteLogits            the model produced NaN or infinity; no token is made of it
 └── PlatformUnsupported        this machine lacks something the engine cannot do without
 
@@ -118,6 +122,18 @@ class ModelFileCorrupt(ModelFolderError):
     """Raised when a file's SHA-256 differs from the manifest's."""
 
 
+class TextError(StreamoeError):
+    """Raised when a model folder's tokenizer or chat template cannot be used."""
+
+
+class TokenizerUnusable(TextError):
+    """Raised when tokenizer.json, or a configuration beside it, is missing or cannot be read."""
+
+
+class ChatTemplateUnusable(TextError):
+    """Raised when a model has no chat template, or the template fails on a conversation."""
+
+
 class ReadFailed(StreamoeError):
     """Raised when the operating system refuses or cuts short a read."""
 
@@ -138,6 +154,16 @@ class ContextFull(StreamoeError):
             f"open with --ctx {needed_tokens} or more, or shorten the conversation",
         )
         self.needed_tokens, self.ctx_tokens = needed_tokens, ctx_tokens
+
+
+class StateLost(StreamoeError):
+    """Raised when a sequence is run on after an error stopped one of its steps: recurrent state cannot rewind."""
+
+    def __init__(self, position: int) -> None:
+        super().__init__(
+            f"this sequence was stopped by an error after {position} tokens and its state is not whole",
+            "start a new conversation; the tokens so far can be run again",
+        )
 
 
 class NonFiniteLogits(StreamoeError):

@@ -130,6 +130,7 @@ class Manifest:
     num_layers: int
     hidden_size: int
     vocab_size: int
+    num_heads: int
     max_context: int
     experts: tuple[ExpertLayer, ...]
     embedding: Embedding

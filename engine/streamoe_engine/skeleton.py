@@ -52,6 +52,7 @@ class Architecture:
     num_layers: int
     hidden_size: int
     vocab_size: int
+    num_heads: int
     max_context: int
     inner_path: str
     embedding_path: str
@@ -180,11 +181,6 @@ def _state_of(cache: Any, family: str) -> LayerState:
     )
 
 
-def _max_context(config: dict[str, Any]) -> int:
-    text = config.get("text_config", config)
-    return int(text.get("max_position_embeddings") or 0)
-
-
 def probe(config: dict[str, Any]) -> Architecture:
     """What the configuration alone tells: expert layers, state of each layer, and where the parts are.
 
@@ -207,13 +203,14 @@ def probe(config: dict[str, Any]) -> Architecture:
         ) from error
     if not found:
         raise ModelNotSupported(f"{family} with this configuration has no experts", "use a Mixture-of-Experts model")
-    embedding = module_at(model, embedding_path)
+    embedding, text = module_at(model, embedding_path), config.get("text_config", config)
     return Architecture(
         family=family,
         num_layers=len(caches),
         hidden_size=int(embedding.weight.shape[1]),
         vocab_size=int(embedding.weight.shape[0]),
-        max_context=_max_context(config),
+        num_heads=int(text.get("num_attention_heads") or 1),
+        max_context=int(text.get("max_position_embeddings") or 0),
         inner_path=inner_path,
         embedding_path=embedding_path,
         head_path=_head_path(model, inner_path),

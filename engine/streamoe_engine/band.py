@@ -1,0 +1,220 @@
+"""Layers a..b of a model on this machine, under a cap: the engine's boundary. Everything above speaks only to this.
+
+Two nouns: a Band is opened once and owns the memory; a SequenceState is one conversation's trace in it. Arrays
+cross the boundary as NumPy float32, so that callers need no MLX. All calls come from the thread that opened the
+band: MLX's streams belong to a thread. Refuses to know sockets, sampling and text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import mlx.core as mx
+import numpy as np
+
+from . import footprint
+from .assembly import Assembled, assemble
+from .caches import SequenceState
+from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
+from .guess import Guesser, GuessName
+from .kv.formats import KvFormat, kv_format
+from .manifest import Manifest
+from .plan import HostCosts, Plan, PlanRequest, make_plan
+from .plan_scratch import MLX_CACHE_BYTES, ComputeDtype
+from .plan_types import DEFAULT_CHUNK_TOKENS, DEFAULT_CTX_TOKENS, DEFAULT_GUESS_WIDTH
+from .policies import PolicyName
+from .store import ModelStore
+from .telemetry import Snapshot
+
+Want = Literal["nothing", "hidden", "last_logits", "all_logits"]
+
+
+@dataclass(frozen=True, slots=True)
+class BandOptions:
+    """How to open a band. layers is inclusive, None for all; guess may be a Guesser of one's own.
+
+    compute_dtype None: float32 on the CPU, the checkpoint's own type on a GPU. kv None: as computed.
+    tokenizer_bytes: what the caller measured around loading its tokenizer, a row of the plan.
+    """
+
+    budget_bytes: int
+    ctx_tokens: int = DEFAULT_CTX_TOKENS
+    kv: KvFormat | None = None
+    layers: tuple[int, int] | None = None
+    guess: GuessName | Guesser = "auto"
+    guess_width: int = DEFAULT_GUESS_WIDTH
+    policy: PolicyName = "lru"
+    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    compute_dtype: ComputeDtype | None = None
+    tokenizer_bytes: int = 0
+
+
+class Band:
+    """An open band. Use as a context manager, or call close()."""
+
+    def __init__(self, store: ModelStore, plan: Plan, parts: Assembled) -> None:
+        self.plan, self._store, self._parts = plan, store, parts
+        self._states: weakref.WeakSet[SequenceState] = weakref.WeakSet()
+        self._tokens_run = 0
+
+    @classmethod
+    def open(cls, folder: Path, options: BandOptions) -> Self:
+        """Plan, then load, then be ready.
+
+        Raises PlanDoesNotFit and UsageError before any weight is read; ModelFolderError and ReadFailed after.
+        """
+        store = ModelStore(folder)
+        plan = _plan(store.manifest, options)
+        _bound_allocators()
+        try:
+            guess = "none" if options.guess_width == 0 else options.guess
+            parts = assemble(store, plan, options.policy, guess)
+        except BaseException:
+            store.close()
+            raise
+        return cls(store, plan, parts)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The model folder's manifest."""
+        return self._store.manifest
+
+    def new_state(self) -> SequenceState:
+        """An empty sequence. The plan has room for one at a time: drop the last one first (UsageError)."""
+        if len(self._states) > 0:
+            raise UsageError("the plan has room for one sequence", "drop the previous state before making another")
+        state = SequenceState(self._parts.make_caches())
+        self._states.add(state)
+        return state
+
+    def run(self, state: SequenceState, inputs: np.ndarray, want: Want = "last_logits") -> np.ndarray | None:
+        """Run the next tokens of a sequence through the band.
+
+        inputs: (tokens,) int32 ids in the first band, (tokens, width) float32 hidden states in others; at most
+        plan.chunk_tokens of them. Returns None, hidden states (tokens, width), logits (vocabulary,) of the last
+        token or (tokens, vocabulary) of all, float32.
+        Raises ContextFull, UsageError and StateLost before computing; ReadFailed and NonFiniteLogits.
+        """
+        self._check(state, inputs, want)
+        state.is_whole = False
+        hidden = self._parts.layers.run(self._enter(inputs), state.caches)
+        result = self._leave(hidden, want)
+        mx.eval(result, *state.arrays())
+        state.is_whole = True
+        state.position += len(inputs)
+        self._tokens_run += len(inputs)
+        return _answer(result, want, state.position)
+
+    def telemetry(self) -> Snapshot:
+        """Counts since opening, and what the operating system says this process costs."""
+        layers = tuple(counters.freeze() for counters in self._parts.counters.values())
+        now, peak = footprint.current().total_bytes, footprint.peak_bytes()
+        return Snapshot(self.plan.budget_bytes, now, max(now, peak), self._tokens_run, layers)
+
+    def close(self) -> None:
+        """End the reader threads and close the files."""
+        self._parts.reader.close()
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check(self, state: SequenceState, inputs: np.ndarray, want: Want) -> None:
+        tokens = len(inputs)
+        if not state.is_whole:
+            raise StateLost(state.position)
+        if not 1 <= tokens <= self.plan.chunk_tokens:
+            raise UsageError(
+                f"{tokens} tokens at once, the plan has room for 1 to {self.plan.chunk_tokens}",
+                f"run the prompt in chunks, or open with --chunk {max(tokens, 1)}",
+            )
+        if state.position + tokens > self.plan.ctx_tokens:
+            raise ContextFull(state.position + tokens, self.plan.ctx_tokens)
+        if want in ("last_logits", "all_logits") and self._parts.head is None:
+            raise UsageError("this band is not the last and has no head", "ask it for hidden states")
+
+    def _enter(self, inputs: np.ndarray) -> mx.array:
+        if self.plan.first_layer == 0:
+            return self._parts.layers.embed(mx.array(np.asarray(inputs, dtype=np.int32))[None])
+        return mx.array(np.asarray(inputs, dtype=np.float32))[None].astype(getattr(mx, self.plan.compute_dtype))
+
+    def _leave(self, hidden: mx.array, want: Want) -> mx.array:
+        if want in ("nothing", "hidden"):
+            return hidden[0]
+        assert self._parts.head is not None, "checked before"
+        last = hidden if want == "all_logits" else hidden[:, -1:]
+        return self._parts.head(self._parts.layers.finish(last)[0]).astype(mx.float32)
+
+
+def plan_for(folder: Path, options: BandOptions) -> Plan:
+    """The plan that Band.open would make now, in this process; no weight is touched. Raises as Band.open."""
+    return _plan(ModelStore(folder).manifest, options)
+
+
+def _plan(manifest: Manifest, options: BandOptions) -> Plan:
+    return make_plan(manifest, plan_request(options), host_costs(options.tokenizer_bytes))
+
+
+def plan_request(options: BandOptions) -> PlanRequest:
+    """The planner's request for these options on this machine."""
+    dtype: ComputeDtype = options.compute_dtype or _native_dtype()
+    return PlanRequest(
+        budget_bytes=options.budget_bytes,
+        ctx_tokens=options.ctx_tokens,
+        kv=options.kv or kv_format(dtype),
+        layers=options.layers,
+        guess_width=0 if options.guess == "none" else options.guess_width,
+        chunk_tokens=options.chunk_tokens,
+        compute_dtype=dtype,
+    )
+
+
+def host_costs(tokenizer_bytes: int = 0) -> HostCosts:
+    """What this process costs now, the tokenizer apart, and what it will grow by itself."""
+    return HostCosts(footprint.current().total_bytes - tokenizer_bytes, tokenizer_bytes, GROWTH_BYTES)
+
+
+# Measured between opening and the end of long chats, beyond every other row (docs/lab-log.md).
+GROWTH_BYTES = 24 * 1024 * 1024
+
+
+def _native_dtype() -> ComputeDtype:
+    # MLX's bfloat16 kernels on x86 accumulate in bfloat16: 5 % error a matrix product.
+    return "bfloat16" if mx.default_device().type == mx.DeviceType.gpu else "float32"
+
+
+def _bound_allocators() -> None:
+    """Keep freed memory from piling up: MLX's cache to its row of the plan, glibc's arenas to one."""
+    mx.set_cache_limit(MLX_CACHE_BYTES)
+    if sys.platform == "linux":
+        libc = ctypes.CDLL(None)
+        if hasattr(libc, "mallopt"):
+            libc.mallopt(_M_ARENA_MAX, 1)
+            libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_THRESHOLD_BYTES)
+
+
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # <malloc.h>
+# A fixed threshold: freed activations go back to the system instead of raising it up to 32 MiB.
+_MMAP_THRESHOLD_BYTES = 1024 * 1024
+
+
+def _answer(result: mx.array, want: Want, position: int) -> np.ndarray | None:
+    if want == "nothing":
+        return None
+    host = np.array(result.astype(mx.float32))
+    if want == "hidden":
+        return host
+    if not np.isfinite(host).all():
+        raise NonFiniteLogits(position - 1)
+    return host[0] if want == "last_logits" else host

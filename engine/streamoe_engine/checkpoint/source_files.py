@@ -1,0 +1,73 @@
+"""The source checkpoint's files, open for reading past the page cache.
+
+Owns the descriptors, at most MAX_OPEN at a time, and the read buffer of whole blocks around unaligned ranges.
+Refuses to know what the bytes mean. Every failure becomes CheckpointIncomplete here.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ..errors import CheckpointIncomplete, ModelFileMissing, ReadFailed
+from ..sizes import round_up
+from ..uncached import ALIGNMENT, UncachedFile, aligned_buffer
+
+MAX_OPEN = 32  # checkpoints come in up to 190 shards; macOS allows 256 open files by default
+
+
+class SourceFiles:
+    """Numbered files. close() ends it."""
+
+    def __init__(self, paths: tuple[Path, ...]) -> None:
+        self.paths = paths
+        self._open: OrderedDict[int, UncachedFile] = OrderedDict()
+
+    def num_bytes(self, file: int) -> int:
+        """Size of a file. Raises CheckpointIncomplete."""
+        return self._file(file).num_bytes
+
+    def read_into(self, file: int, view: memoryview, offset: int) -> None:
+        """Fill `view` from `offset` (address, length and offset are multiples of ALIGNMENT); past the end of the
+        file the view is left as it was. Raises CheckpointIncomplete."""
+        try:
+            self._file(file).read_into(view, offset)
+        except ReadFailed as error:
+            raise CheckpointIncomplete(error.message, "check the disk, or download that file again") from error
+
+    def read(self, file: int, offset: int, num_bytes: int) -> bytes:
+        """A short range as bytes; meant for headers. Raises CheckpointIncomplete."""
+        if num_bytes == 0:
+            return b""
+        base = offset - offset % ALIGNMENT
+        buffer = aligned_buffer(round_up(offset + num_bytes - base, ALIGNMENT))
+        self.read_into(file, buffer, base)
+        return bytes(buffer[offset - base : offset - base + num_bytes])
+
+    def close(self) -> None:
+        """Close every descriptor."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def _file(self, file: int) -> UncachedFile:
+        found = self._open.pop(file, None)
+        if found is None:
+            if len(self._open) >= MAX_OPEN:
+                self._open.popitem(last=False)[1].close()
+            try:
+                found = UncachedFile(self.paths[file])
+            except (ModelFileMissing, ReadFailed) as error:
+                raise CheckpointIncomplete(error.message, "download that file again") from error
+        self._open[file] = found
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

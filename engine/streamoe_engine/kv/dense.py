@@ -1,0 +1,48 @@
+"""Keys and values as plain arrays of the planned context's length.
+
+Owns one layer's arrays. mlx-lm's own cache grows by concatenation, which needs old and new at once; this one
+is touched whole at the first token, so that the plan's row is spent where it can be seen.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from .. import mlx_lm_import as lm
+
+
+class DenseKVCache:
+    """One layer's keys and values: (1, heads, ctx_tokens, dims) in `dtype`. Same calls as mlx-lm's KVCache."""
+
+    def __init__(self, ctx_tokens: int, dtype: mx.Dtype) -> None:
+        self._ctx_tokens, self._dtype = ctx_tokens, dtype
+        self._keys: mx.array | None = None
+        self._values: mx.array | None = None
+        self.offset = 0
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append (1, heads, tokens, dims) and return all so far, in the type that was given."""
+        stop = self.offset + keys.shape[2]
+        assert stop <= self._ctx_tokens, "the band checks the context before it computes"
+        self._keys = self._put(self._keys, keys, stop)
+        self._values = self._put(self._values, values, stop)
+        self.offset = stop
+        return self._keys[..., :stop, :].astype(keys.dtype), self._values[..., :stop, :].astype(values.dtype)
+
+    def _put(self, stored: mx.array | None, new: mx.array, stop: int) -> mx.array:
+        if stored is None:
+            stored = mx.zeros((*new.shape[:2], self._ctx_tokens, new.shape[3]), dtype=self._dtype)
+        # The only reference to the stored array moves into the graph, so MLX writes in place.
+        stored[..., self.offset : stop, :] = new.astype(self._dtype)
+        return stored
+
+    def make_mask(self, num_tokens: int, *, return_array: bool = False, window_size: int | None = None) -> Any:
+        """The mask of the next num_tokens, as mlx-lm makes it."""
+        return lm.cache.create_attention_mask(num_tokens, self.offset, return_array, window_size)
+
+    @property
+    def state(self) -> list[mx.array]:
+        """The arrays to evaluate at the end of a step."""
+        return [array for array in (self._keys, self._values) if array is not None]

@@ -1,0 +1,85 @@
+"""Who lies in which slot: the hot tier and the landing slots.
+
+Owns the map from expert to slot. Every slot is hot (kept, because its expert is likely to be picked again) or
+landing (next to be read into, oldest first; until then its content still counts). Admission swaps the two roles
+and moves no byte. Refuses to know reads, layers and MLX.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+
+from .policies import Policy
+
+_NOBODY = -1
+
+
+class Tier:
+    """num_slots slots, of which num_landing are landing at any time; `policy` decides who is hot."""
+
+    def __init__(self, num_slots: int, num_landing: int, policy: Policy) -> None:
+        assert 0 < num_landing <= num_slots, (num_landing, num_slots)
+        self._policy = policy
+        self._slot_of: dict[int, int] = {}
+        self._key_of = [_NOBODY] * num_slots
+        self._landing = deque(range(num_landing))
+        self._hot_slots = list(range(num_landing, num_slots))
+        self._hot_keys = np.full(len(self._hot_slots), _NOBODY, dtype=np.int64)
+        self._hot_position = {slot: position for position, slot in enumerate(self._hot_slots)}
+        self._empty = list(range(len(self._hot_slots)))[::-1]
+
+    def find(self, key: int) -> int | None:
+        """The slot that holds this expert, or None."""
+        return self._slot_of.get(key)
+
+    def hold(self, slot: int) -> None:
+        """Keep a slot from being claimed until it is settled or given back."""
+        if slot not in self._hot_position and slot in self._landing:
+            self._landing.remove(slot)
+
+    def claim(self, key: int) -> int | None:
+        """The oldest landing slot, now `key`'s; None when all are held. What lay there is forgotten."""
+        if not self._landing:
+            return None
+        slot = self._landing.popleft()
+        self.forget(slot)
+        self._slot_of[key], self._key_of[slot] = slot, key
+        return slot
+
+    def forget(self, slot: int) -> None:
+        """The slot's content is no expert any more."""
+        if (key := self._key_of[slot]) != _NOBODY:
+            del self._slot_of[key]
+            self._key_of[slot] = _NOBODY
+
+    def give_back(self, slot: int) -> None:
+        """A held landing slot that was not used: first to be claimed next."""
+        self._landing.appendleft(slot)
+
+    def forget_landing(self) -> None:
+        """Every slot that is not hot is landing again and holds nothing: the way back after a failed read."""
+        self._landing = deque(slot for slot in range(len(self._key_of)) if slot not in self._hot_position)
+        for slot in self._landing:
+            self.forget(slot)
+
+    def settle(self, slot: int) -> None:
+        """A held slot has been used: keep it hot if its expert deserves it, else let it land last."""
+        if slot in self._hot_position:
+            return
+        position = self._empty.pop() if self._empty else self._victim(self._key_of[slot])
+        if position is None:
+            self._landing.append(slot)
+            return
+        dropped = self._hot_slots[position]
+        del self._hot_position[dropped]
+        self._hot_slots[position], self._hot_keys[position] = slot, self._key_of[slot]
+        self._hot_position[slot] = position
+        if self._key_of[dropped] == _NOBODY:
+            self._landing.appendleft(dropped)
+        else:
+            self._landing.append(dropped)
+
+    def _victim(self, key: int) -> int | None:
+        return self._policy.victim(self._hot_keys, key) if self._hot_slots else None
