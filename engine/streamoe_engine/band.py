@@ -29,6 +29,7 @@ from .plan import HostCosts, Plan, PlanRequest, make_plan
 from .plan_scratch import MLX_CACHE_BYTES, ComputeDtype
 from .plan_types import DEFAULT_CHUNK_TOKENS, DEFAULT_CTX_TOKENS, DEFAULT_GUESS_WIDTH
 from .policies import PolicyName
+from .sizes import MIB, round_up
 from .store import ModelStore
 from .telemetry import Snapshot
 
@@ -181,12 +182,17 @@ def plan_request(options: BandOptions) -> PlanRequest:
 
 
 def host_costs(tokenizer_bytes: int = 0) -> HostCosts:
-    """What this process costs now, the tokenizer apart, and what it will grow by itself."""
-    return HostCosts(footprint.current().total_bytes - tokenizer_bytes, tokenizer_bytes, GROWTH_BYTES)
+    """What this process costs now, the tokenizer apart, and what it will grow by itself.
+
+    The measured row is rounded up, so that two looks a moment apart make the same plan.
+    """
+    runtime = round_up(footprint.current().total_bytes - tokenizer_bytes, RUNTIME_STEP_BYTES)
+    return HostCosts(runtime, tokenizer_bytes, GROWTH_BYTES)
 
 
 # Measured between opening and the end of long chats, beyond every other row (docs/lab-log.md).
-GROWTH_BYTES = 24 * 1024 * 1024
+GROWTH_BYTES = 16 * MIB
+RUNTIME_STEP_BYTES = 4 * MIB
 
 
 def _native_dtype() -> ComputeDtype:
@@ -206,7 +212,7 @@ def _bound_allocators() -> None:
 
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # <malloc.h>
 # A fixed threshold: freed activations go back to the system instead of raising it up to 32 MiB.
-_MMAP_THRESHOLD_BYTES = 1024 * 1024
+_MMAP_THRESHOLD_BYTES = MIB
 
 
 def _answer(result: mx.array, want: Want, position: int) -> np.ndarray | None:

@@ -5,6 +5,7 @@ Owns a sequence's state. Refuses to know how layers use it.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -41,12 +42,12 @@ class SequenceState:
 def cache_maker(model: nn.Module, plan: Plan) -> Callable[[], list[Any]]:
     """A function that makes the empty caches of a new sequence, one a layer of the band.
 
-    mlx-lm's growing KVCache is replaced by one that has the planned context from the start.
+    model still has all its layers. mlx-lm's growing KVCache is replaced by one that has the planned context from
+    the start.
     """
     dtype = getattr(mx, KV_DTYPE_NAMES[plan.kv])
-
-    def make() -> list[Any]:
-        caches = lm.cache.make_prompt_cache(model)[plan.first_layer : plan.last_layer + 1]
-        return [DenseKVCache(plan.ctx_tokens, dtype) if type(c) is lm.cache.KVCache else c for c in caches]
-
-    return make
+    empty = [
+        DenseKVCache(plan.ctx_tokens, dtype) if type(cache) is lm.cache.KVCache else cache
+        for cache in lm.cache.make_prompt_cache(model)[plan.first_layer : plan.last_layer + 1]
+    ]
+    return lambda: copy.deepcopy(empty)

@@ -5,16 +5,14 @@ Owns the promise's arithmetic; a pure function of its arguments. Refuses to know
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import prod
 
-from .errors import PlanDoesNotFit, UsageError
+from .errors import UsageError
 from .kv.formats import KV_ELEMENT_BYTES
-from .manifest import TAIL_PART, Field, Manifest, layer_part
+from .manifest import TAIL_PART, ExpertLayer, Field, Manifest, layer_part
 from .plan_scratch import COMPUTE_BYTES, scratch_bytes
 from .plan_types import POOL_ALIGNMENT_BYTES, HostCosts, Plan, PlanItem, PlanRequest
 from .plan_ways import refusal
-from .sizes import format_size
 
 __all__ = ["HostCosts", "Plan", "PlanItem", "PlanRequest", "make_plan", "smallest_budget"]
 
@@ -26,29 +24,18 @@ def make_plan(manifest: Manifest, request: PlanRequest, host: HostCosts) -> Plan
     model has not, a context over the model's, or counts below 1.
     """
     first, last = _checked_layers(manifest, request)
-    experts = [entry for entry in manifest.experts if first <= entry.layer <= last]
-    if not experts:
-        raise UsageError(
-            f"layers {first}-{last} of {manifest.family} have no experts",
-            "choose layers that include a Mixture-of-Experts layer",
-        )
-    fixed = _fixed_items(manifest, request, host, first, last)
-    top_k = max(entry.top_k for entry in experts)
-    slot_bytes = max(entry.record.stride_bytes for entry in experts)
-    total = sum(entry.num_experts for entry in experts)
-    landing = min(top_k + request.guess_width, total)
-    fixed.append(
-        PlanItem("landing slots", landing * slot_bytes, f"{top_k} picks + {landing - top_k} guesses being read")
-    )
-    needed = sum(item.num_bytes for item in fixed)
+    experts = _experts(manifest, first, last)
+    items, landing = _fixed_items(manifest, request, host), _landing_slots(experts, request)
+    needed = sum(item.num_bytes for item in items)
     rest = request.budget_bytes - needed
     if rest < 0:
         raise refusal(request, needed, lambda other: smallest_budget(manifest, other, host))
-    hot = min(rest // slot_bytes, total - landing)
-    fixed.append(PlanItem("hot tier", rest, f"{hot} of {total} experts kept: the rest of the cap"))
+    slot_bytes, total = _slot_bytes(experts), sum(entry.num_experts for entry in experts)
+    hot = min(rest // (slot_bytes + page_table_bytes(slot_bytes)), total - landing)
+    items.append(PlanItem("hot tier", rest, f"{hot} experts of {total} kept: the rest of the cap"))
     return Plan(
         budget_bytes=request.budget_bytes,
-        items=tuple(fixed),
+        items=tuple(items),
         slots=landing + hot,
         landing_slots=landing,
         slot_bytes=slot_bytes,
@@ -59,19 +46,20 @@ def make_plan(manifest: Manifest, request: PlanRequest, host: HostCosts) -> Plan
         kv=request.kv,
         chunk_tokens=request.chunk_tokens,
         guess_width=request.guess_width,
-        top_k=top_k,
+        top_k=max(entry.top_k for entry in experts),
         num_experts_total=total,
         compute_dtype=request.compute_dtype,
     )
 
 
 def smallest_budget(manifest: Manifest, request: PlanRequest, host: HostCosts) -> int:
-    """The smallest cap, in bytes, at which this request fits."""
-    try:
-        plan = make_plan(manifest, replace(request, budget_bytes=1), host)
-    except PlanDoesNotFit as error:
-        return error.needed_bytes
-    return plan.budget_bytes
+    """The smallest cap, in bytes, at which this request fits. Raises UsageError as make_plan does."""
+    return sum(item.num_bytes for item in _fixed_items(manifest, request, host))
+
+
+def page_table_bytes(num_bytes: int) -> int:
+    """Page tables for num_bytes of memory: 8 bytes a 4 KiB page, also kept in reserve under huge pages."""
+    return -(-num_bytes // 512)
 
 
 def kv_bytes(manifest: Manifest, request: PlanRequest, first: int, last: int) -> int:
@@ -112,28 +100,51 @@ def _held_bytes(fields: tuple[Field, ...], request: PlanRequest) -> int:
     return total
 
 
-def _fixed_items(manifest: Manifest, request: PlanRequest, host: HostCosts, first: int, last: int) -> list[PlanItem]:
-    ctx, kv = request.ctx_tokens, kv_bytes(manifest, request, first, last)
-    recurrent = recurrent_bytes(manifest, first, last)
+def _experts(manifest: Manifest, first: int, last: int) -> list[ExpertLayer]:
+    experts = [entry for entry in manifest.experts if first <= entry.layer <= last]
+    if not experts:
+        raise UsageError(
+            f"layers {first}-{last} of {manifest.family} have no experts",
+            "choose layers that include a Mixture-of-Experts layer",
+        )
+    return experts
+
+
+def _slot_bytes(experts: list[ExpertLayer]) -> int:
+    return max(entry.record.stride_bytes for entry in experts)
+
+
+def _landing_slots(experts: list[ExpertLayer], request: PlanRequest) -> int:
+    most = max(entry.top_k for entry in experts) + request.guess_width
+    return min(most, sum(entry.num_experts for entry in experts))
+
+
+def _fixed_items(manifest: Manifest, request: PlanRequest, host: HostCosts) -> list[PlanItem]:
+    """Every row but the hot tier."""
+    first, last = _checked_layers(manifest, request)
+    experts = _experts(manifest, first, last)
+    landing, kv = _landing_slots(experts, request), kv_bytes(manifest, request, first, last)
+    has_head = last == manifest.num_layers - 1
     rows = [
         PlanItem("runtime", host.runtime_bytes, "Python and its libraries, measured now"),
-        PlanItem("growth", host.growth_bytes, "page tables, stacks, allocator: measured bound"),
         PlanItem("tokenizer", host.tokenizer_bytes, "measured while loading"),
         PlanItem(
             "resident weights",
             resident_bytes(manifest, request, first, last),
-            f"layers {first}-{last} without experts" + (", norm and head" if last == manifest.num_layers - 1 else ""),
+            f"layers {first}-{last} without experts" + (", norm and head" if has_head else ""),
         ),
-        PlanItem("KV cache", kv, f"{ctx} tokens in {request.kv}, {format_size(kv // max(ctx, 1))} a token"),
-        PlanItem("recurrent state", recurrent, "one sequence, float32"),
+        PlanItem("KV cache", kv, f"{request.ctx_tokens} tokens, {request.kv}: {kv // request.ctx_tokens} B each"),
+        PlanItem("recurrent state", recurrent_bytes(manifest, first, last), "one sequence, float32"),
         PlanItem(
             "scratch",
-            scratch_bytes(manifest, request.compute_dtype, request.chunk_tokens, ctx, first, last),
+            scratch_bytes(manifest, request.compute_dtype, request.chunk_tokens, request.ctx_tokens, first, last),
             f"activations of {request.chunk_tokens} prompt tokens, logits",
         ),
-        PlanItem("pool alignment", POOL_ALIGNMENT_BYTES, "the pool begins at a huge page"),
+        *(PlanItem(name, num_bytes, "asked for") for name, num_bytes in request.extra_bytes),
+        PlanItem("landing slots", landing * _slot_bytes(experts), f"{landing} records being read or just used"),
     ]
-    rows += [PlanItem(name, num_bytes, "asked for") for name, num_bytes in request.extra_bytes]
+    system = page_table_bytes(sum(row.num_bytes for row in rows)) + POOL_ALIGNMENT_BYTES + host.growth_bytes
+    rows.insert(1, PlanItem("system", system, "page tables, stacks, alignment, code not loaded yet"))
     return [row for row in rows if row.num_bytes]
 
 
@@ -150,7 +161,5 @@ def _checked_layers(manifest: Manifest, request: PlanRequest) -> tuple[int, int]
             f"use --ctx {manifest.max_context} or less",
         )
     if min(request.ctx_tokens, request.chunk_tokens) < 1 or request.guess_width < 0:
-        raise UsageError(
-            "context, chunk and guess width count tokens and experts", "use --ctx and --chunk of 1 or more"
-        )
+        raise UsageError("context and chunk are at least 1 token", "use --ctx and --chunk of 1 or more")
     return first, last

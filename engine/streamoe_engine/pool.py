@@ -10,10 +10,10 @@ from math import prod
 import mlx.core as mx
 import numpy as np
 
-from .huge_pages import HUGE_PAGE_BYTES, use_huge_pages
+from .huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
 from .manifest import DTYPE_BYTES, PAGE_BYTES, Field
 
-# The buffer starts at a huge page wherever malloc put it; the plan has a row for this.
+# The buffer starts at a huge page wherever malloc put it; the plan counts this.
 POOL_ALIGNMENT_BYTES = HUGE_PAGE_BYTES
 
 _DTYPES = {"U8": mx.uint8, "U32": mx.uint32, "BF16": mx.bfloat16, "F16": mx.float16, "F32": mx.float32}
@@ -32,7 +32,7 @@ class SlotPool:
         host = np.array(self._raw, copy=False).reshape(-1).view(np.uint8)
         self._start = -host.ctypes.data % POOL_ALIGNMENT_BYTES
         self._bytes = host.data[self._start : self._start + num_slots * slot_bytes]
-        self.has_huge_pages = use_huge_pages(host.ctypes.data + self._start, num_slots * slot_bytes)
+        self.has_huge_pages = zeros_in_huge_pages(host.ctypes.data + self._start, num_slots * slot_bytes)
         self._typed: dict[str, mx.array] = {}
 
     def slot_bytes_view(self, slot: int) -> memoryview:

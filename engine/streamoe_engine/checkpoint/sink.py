@@ -11,18 +11,16 @@ import hashlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-import numpy.typing as npt
 
 from ..sizes import MIB
 from ..uncached_write import UncachedWriter, aligned_part, huge_buffer, padded
-
-Bytes = npt.NDArray[np.uint8]
+from .segments import Bytes
 
 BUFFER_BYTES = 16 * MIB
 NUM_BUFFERS = 3
@@ -43,6 +41,7 @@ class _OpenFile:
     writer: UncachedWriter
     digest: Any
     num_bytes: int = 0  # handed over so far
+    jobs: list[Future[Any]] = field(default_factory=list)
 
 
 class Sink:
@@ -104,7 +103,8 @@ class Sink:
         """End the open file; on_file is called once the disk has it. Raises ConversionFailed."""
         file = self._file
         assert file is not None
-        self._send(self._used, padded(self._used))
+        if self._used:
+            self._send(self._used, padded(self._used))
         self._used = 0
         digest = self._hasher.submit(file.digest.hexdigest)
         self._finishing.append((file, digest, self._writer.submit(file.writer.finish, file.num_bytes)))
@@ -132,6 +132,7 @@ class Sink:
             self._writer.submit(file.writer.write, buffer[:written_bytes].data, file.num_bytes),
         ]
         file.num_bytes += hashed_bytes
+        file.jobs += jobs
         self._busy.append((self._current, jobs))
         self._current = self._next_buffer()
         self._on_bytes(hashed_bytes, file.name)
@@ -149,7 +150,8 @@ class Sink:
             file, digest, finished = self._finishing[0]
             if not (wait or (digest.done() and finished.done())):
                 return
-            finished.result()
+            for job in (*file.jobs, finished):
+                job.result()
             self._on_file(WrittenFile(file.name, file.num_bytes, digest.result()))
             self._finishing.popleft()
 

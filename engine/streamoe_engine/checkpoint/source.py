@@ -85,11 +85,9 @@ def read_source(folder: Path) -> Source:
     digest = hashlib.sha256()
     with SourceFiles(files) as opened:
         tensors = _read_headers(opened, len(shards), digest)
-    for name in index or ():
+    for name, shard in (index or {}).items():
         if name not in tensors:
-            raise CheckpointIncomplete(
-                f"{folder / index[name]} lacks the tensor {name} that {INDEX_FILE} names", _AGAIN
-            )
+            raise CheckpointIncomplete(f"{folder / shard} lacks the tensor {name} that {INDEX_FILE} names", _AGAIN)
     for path in files:
         stat = path.stat()
         digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -209,4 +207,3 @@ def _tensor(
             "download that file again",
         )
     return SourceTensor(name, dtype, shapes.setdefault(shape, shape), file, data_start + begin, end - begin)
-

@@ -1,6 +1,6 @@
 """The source checkpoint's files, open for reading past the page cache.
 
-Owns the descriptors, at most MAX_OPEN at a time, and the read buffer of whole blocks around unaligned ranges.
+Owns the descriptors, at most MAX_OPEN at a time, and one read buffer for the whole blocks around unaligned ranges.
 Refuses to know what the bytes mean. Every failure becomes CheckpointIncomplete here.
 """
 
@@ -11,11 +11,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import numpy as np
+
 from ..errors import CheckpointIncomplete, ModelFileMissing, ReadFailed
-from ..sizes import round_up
+from ..sizes import MIB, round_up
 from ..uncached import ALIGNMENT, UncachedFile, aligned_buffer
+from ..uncached_write import huge_buffer
+from .segments import Bytes
 
 MAX_OPEN = 32  # checkpoints come in up to 190 shards; macOS allows 256 open files by default
+READ_BYTES = 16 * MIB
+MAX_SPAN = READ_BYTES - 2 * ALIGNMENT  # leaves room for the blocks around an unaligned range
 
 
 class SourceFiles:
@@ -71,3 +77,28 @@ class SourceFiles:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class SourceReader:
+    """Ranges of SourceFiles through one buffer of READ_BYTES."""
+
+    def __init__(self, files: SourceFiles) -> None:
+        self._files = files
+        self._buffer = huge_buffer(READ_BYTES)
+        self._bytes: Bytes = np.frombuffer(self._buffer, dtype=np.uint8)
+
+    def span(self, file: int, start: int, end: int) -> Bytes:
+        """The bytes [start, end) of a file, at most MAX_SPAN of them; valid until the next read.
+
+        Raises CheckpointIncomplete.
+        """
+        assert 0 < end - start <= MAX_SPAN, (file, start, end)
+        skip = start % ALIGNMENT
+        self._files.read_into(file, self._buffer[: round_up(skip + end - start, ALIGNMENT)], start - skip)
+        return self._bytes[skip : skip + end - start]
+
+    def fill(self, target: Bytes, file: int, offset: int) -> None:
+        """The bytes of a file from `offset` on, as many as `target` takes. Raises CheckpointIncomplete."""
+        for done in range(0, len(target), MAX_SPAN):
+            end = min(done + MAX_SPAN, len(target))
+            target[done:end] = self.span(file, offset + done, offset + end)

@@ -1,0 +1,5 @@
+"""`python -m streamoe_coordinator` is `streamoe`."""
+
+from .cli import main
+
+main()

@@ -1,0 +1,53 @@
+"""The `streamoe` command line: which commands there are.
+
+Owns the top level only: each command is a module of commands/, each option is defined in options.py.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from .commands.chat import chat
+from .commands.convert import convert
+from .commands.doctor import doctor
+from .commands.plan import plan
+from .commands.verify import verify
+from .edge import EXIT_CODES
+
+app = typer.Typer(
+    name="streamoe",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+for command in (chat, plan, convert, verify, doctor):
+    app.command(epilog=EXIT_CODES)(command)
+
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"streamoe {version('streamoe')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _streamoe(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run a Mixture-of-Experts model larger than the memory you grant it: a hard cap, planned to the byte."""
+
+
+def main() -> None:
+    """The entry point of `streamoe`."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown as "?"
+            stream.reconfigure(errors="replace")
+    app()

@@ -1,0 +1,49 @@
+"""`streamoe doctor`: what this machine and a model folder are like, each check with one fix."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+import typer
+
+from streamoe_engine.sizes import parse_size
+
+from .. import options
+from ..edge import EXIT_FAILURE, SCHEMA, print_json, reported
+from ..models import EMBEDDED_BUDGET, embedded_target, is_converted
+
+
+def doctor(
+    model: options.Model = None,
+    *,
+    budget: options.Budget = None,
+    verify: options.Verify = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check this machine, its memory and disk, and a model folder; exit code 1 when a check fails."""
+    with reported(as_json):
+        from ..doctor import run_checks
+
+        embedded_bytes = EMBEDDED_BUDGET if model is None else None
+        budget_bytes = embedded_bytes if budget is None else parse_size(budget)
+        checks = run_checks(_folder(model), budget_bytes, verify=verify)
+        is_ok = all(check.status != "fail" for check in checks)
+        if as_json:
+            print_json({"schema": SCHEMA, "ok": is_ok, "checks": [asdict(check) for check in checks]})
+        else:
+            from ..terminal.tables import print_rows
+
+            rows = [(check.group, check.name, check.status, check.measured, check.fix) for check in checks]
+            print_rows(("group", "check", "", "measured", "fix"), rows, sys.stdout)
+        if not is_ok:
+            raise typer.Exit(EXIT_FAILURE)
+
+
+def _folder(model: Path | None) -> Path | None:
+    # The embedded model is converted by the first chat, not by a check.
+    if model is not None:
+        return model
+    target = embedded_target()
+    return target if is_converted(target) else None

@@ -1,0 +1,91 @@
+"""From flags to an open band: model folder, text, cap, options.
+
+Owns the order in which these are opened: all that costs memory comes before the plan, so that it is counted.
+Refuses to know what is done with the band.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from streamoe_engine.errors import PlanDoesNotFit, UsageError
+from streamoe_engine.sizes import format_size, parse_size, size_argument
+
+from .models import EMBEDDED_BUDGET
+
+if TYPE_CHECKING:
+    from streamoe_engine.band import BandOptions
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFlags:
+    """What the command line says of the band, as typed; None where it says nothing."""
+
+    budget: str | None = None
+    ctx: int | None = None
+    kv: str | None = None
+    layers: str | None = None
+    chunk: int | None = None
+    guess: str | None = None
+    guess_width: int | None = None
+    policy: str | None = None
+
+
+def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_embedded: bool) -> BandOptions:
+    """The engine's options. Raises UsageError for a value that is none, and for a missing cap, with the smallest."""
+    from streamoe_engine.band import BandOptions
+    from streamoe_engine.guess import GUESS_NAMES
+    from streamoe_engine.kv.formats import KV_ELEMENT_BYTES
+    from streamoe_engine.policies import POLICY_NAMES
+
+    _check_word("--kv", flags.kv, tuple(KV_ELEMENT_BYTES))
+    _check_word("--guess", flags.guess, GUESS_NAMES)
+    _check_word("--policy", flags.policy, POLICY_NAMES)
+    given: dict[str, Any] = {
+        "ctx_tokens": flags.ctx,
+        "kv": flags.kv,
+        "layers": None if flags.layers is None else parse_layers(flags.layers),
+        "chunk_tokens": flags.chunk,
+        "guess": flags.guess,
+        "guess_width": flags.guess_width,
+        "policy": flags.policy,
+        "tokenizer_bytes": tokenizer_bytes,
+    }
+    options = BandOptions(EMBEDDED_BUDGET, **{name: value for name, value in given.items() if value is not None})
+    if flags.budget is not None:
+        return replace(options, budget_bytes=parse_size(flags.budget))
+    if not is_embedded:
+        smallest = smallest_budget(folder, options)
+        raise UsageError(
+            "--budget is missing: the cap on all memory of this process",
+            f"the smallest that fits is --budget {size_argument(smallest)} ({format_size(smallest)}); "
+            "more keeps more experts in memory",
+        )
+    return options
+
+
+def smallest_budget(folder: Path, options: BandOptions) -> int:
+    """The smallest cap, in bytes, at which these options fit now, in this process."""
+    from streamoe_engine.band import plan_for
+
+    try:
+        plan = plan_for(folder, replace(options, budget_bytes=1))
+    except PlanDoesNotFit as error:
+        return error.needed_bytes
+    raise AssertionError(f"a plan fits into {plan.budget_bytes} B")
+
+
+def parse_layers(text: str) -> tuple[int, int]:
+    """ "0-19" is (0, 19), both included; "7" is (7, 7). Raises UsageError."""
+    first, dash, last = text.partition("-")
+    if not first.isdecimal() or (dash and not last.isdecimal()):
+        raise UsageError(f"'{text}' is not a range of layers", "give the first and the last, both included: 0-19")
+    return int(first), int(last or first)
+
+
+def _check_word(flag: str, value: str | None, words: Sequence[str]) -> None:
+    if value is not None and value not in words:
+        raise UsageError(f"{flag} {value} is not known", f"use one of {', '.join(words)}")

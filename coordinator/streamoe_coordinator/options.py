@@ -1,0 +1,126 @@
+"""The command line's options, each defined once: name, environment variable, help, panel.
+
+Owns the words a user types. Refuses to know what they do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+MEMORY, MODEL, SAMPLING, ENGINE, OUTPUT = "Memory", "Model", "Sampling", "Engine", "Output"
+
+
+def _option(*names: str, panel: str, text: str, metavar: str | None = None) -> Any:
+    variable = "STREAMOE_" + names[0].split("/")[0].strip("-").upper().replace("-", "_")
+    return typer.Option(*names, envvar=variable, help=text, rich_help_panel=panel, metavar=metavar)
+
+
+Model = Annotated[
+    Path | None,
+    typer.Argument(
+        envvar="STREAMOE_MODEL",
+        help="A converted model folder, or a checkpoint to convert. Left out: the small model that comes along.",
+        show_default=False,
+    ),
+]
+Source = Annotated[Path, typer.Argument(help="The checkpoint's folder: Hugging Face or mlx-community layout.")]
+Target = Annotated[Path, typer.Argument(help="The model folder to write.")]
+Converted = Annotated[Path, typer.Argument(envvar="STREAMOE_MODEL", help="A converted model folder.")]
+
+Budget = Annotated[
+    str | None,
+    _option(
+        "--budget",
+        panel=MEMORY,
+        metavar="SIZE",
+        text="The cap on all of this process's memory: 4GiB, 4GB.",
+    ),
+]
+Budgets = Annotated[
+    str | None, _option("--budgets", panel=MEMORY, metavar="A,B,C", text="Compare plans: one column a cap.")
+]
+Ctx = Annotated[
+    int | None, _option("--ctx", panel=MEMORY, metavar="TOKENS", text="Prompt and answer together; 4096 if left out.")
+]
+Kv = Annotated[str | None, _option("--kv", panel=MEMORY, metavar="f32|f16|bf16", text="How keys and values are kept.")]
+Layers = Annotated[
+    str | None, _option("--layers", panel=MEMORY, metavar="A-B", text="Only layers A to B, both included.")
+]
+Chunk = Annotated[int | None, _option("--chunk", panel=MEMORY, metavar="TOKENS", text="Prompt tokens run at once.")]
+
+Guess = Annotated[
+    str | None,
+    _option(
+        "--guess",
+        panel=ENGINE,
+        metavar="auto|cross-layer|previous-token|none",
+        text="What decides the experts read early. It never changes the tokens.",
+    ),
+]
+GuessWidth = Annotated[
+    int | None, _option("--guess-width", panel=ENGINE, metavar="EXPERTS", text="Experts read early in a layer.")
+]
+Policy = Annotated[
+    str | None,
+    _option("--policy", panel=ENGINE, metavar="lru|lfu|sampled", text="Which experts stay in the hot tier."),
+]
+
+Prompt = Annotated[
+    str | None, _option("--prompt", panel=OUTPUT, metavar="TEXT", text="Answer this once on stdout, and exit.")
+]
+System = Annotated[str, _option("--system", panel=MODEL, metavar="TEXT", text="The system message.")]
+Thinking = Annotated[
+    bool | None,
+    typer.Option(
+        "--think/--nothink",
+        envvar="STREAMOE_THINK",
+        help="Let the model think first, where its template has a switch. Left out: the model's default.",
+        rich_help_panel=MODEL,
+        show_default=False,
+    ),
+]
+Raw = Annotated[
+    bool, _option("--raw", panel=MODEL, text="Give --prompt to the model as it is, without the chat template.")
+]
+Yes = Annotated[bool, _option("--yes", panel=MODEL, text="Convert a checkpoint without asking.")]
+Quantize = Annotated[
+    str,
+    _option(
+        "--quantize",
+        panel=MODEL,
+        metavar="auto|keep",
+        text="auto: 4 bits where the checkpoint is not quantised. keep: as stored.",
+    ),
+]
+Verify = Annotated[bool, _option("--verify", panel=MODEL, text="Also check the SHA-256 of every file.")]
+
+MaxTokens = Annotated[
+    int | None,
+    _option("--max-tokens", panel=SAMPLING, metavar="N", text="Longest answer; left out: the model's."),
+]
+Temperature = Annotated[
+    float | None,
+    _option("--temperature", panel=SAMPLING, metavar="T", text="0: the likeliest token; left out: the model's."),
+]
+TopP = Annotated[
+    float | None, _option("--top-p", panel=SAMPLING, metavar="P", text="Only the likeliest tokens that reach P.")
+]
+TopK = Annotated[int | None, _option("--top-k", panel=SAMPLING, metavar="K", text="Only the K likeliest tokens.")]
+MinP = Annotated[
+    float | None, _option("--min-p", panel=SAMPLING, metavar="P", text="Only tokens of P times the likeliest.")
+]
+Seed = Annotated[int | None, _option("--seed", panel=SAMPLING, metavar="N", text="The same seed, the same answer.")]
+RepetitionPenalty = Annotated[
+    float | None,
+    _option(
+        "--repetition-penalty",
+        panel=SAMPLING,
+        metavar="R",
+        text="Over 1: fewer repetitions; the model's own if left out.",
+    ),
+]
+
+AsJson = Annotated[bool, _option("--json", panel=OUTPUT, text="One JSON object on stdout, nothing else.")]

@@ -1,0 +1,1 @@
+"""What a person at a terminal sees and types. Owns looks; refuses to know how answers come about."""

@@ -1,0 +1,89 @@
+"""Conversions of every family and form, compared bit by bit with what mlx-lm makes of the same checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from streamoe_engine.checkpoint import ConvertOptions, convert
+from streamoe_engine.manifest import read_manifest
+from streamoe_engine.skeleton import probe
+from tests.checkpoints import RAW_FAMILIES, write_checkpoint, write_raw_checkpoint
+from tests.engine.checkpoint.comparing import Reference, assert_folder_holds, mlx_lm_views
+from tests.tiny_models import TINY_CONFIGS
+
+Job = tuple[Path, str]
+MXFP4 = {"mode": "mxfp4", "bits": 4, "group_size": 32}
+
+
+def tied(family: str) -> dict:
+    config = json.loads(json.dumps(TINY_CONFIGS[family]))
+    config["tie_word_embeddings"] = True
+    if "text_config" in config:
+        config["text_config"]["tie_word_embeddings"] = True
+    return config
+
+
+def write_jobs(root: Path) -> dict[str, Job]:
+    jobs: dict[str, Job] = {}
+    for family in TINY_CONFIGS:
+        q4 = write_checkpoint(root / f"{family}-q4", family, shards=3, seed=2)
+        bf16 = write_checkpoint(root / f"{family}-bf16", family, dtype="bfloat16", quantized=False, seed=3)
+        jobs |= {f"{family}-q4": (q4, "auto"), f"{family}-bf16": (bf16, "auto"), f"{family}-keep": (bf16, "keep")}
+    for family in RAW_FAMILIES:
+        raw = write_raw_checkpoint(root / f"{family}-raw", family, shards=2, seed=4)
+        jobs |= {f"{family}-raw": (raw, "auto"), f"{family}-raw-keep": (raw, "keep")}
+    for family in ("qwen3_5_moe", "olmoe"):
+        folder = write_checkpoint(root / f"{family}-tied", family, dtype="bfloat16", config=tied(family))
+        jobs[f"{family}-tied"] = (folder, "auto")
+        folder = write_raw_checkpoint(root / f"{family}-raw-tied", family, config=tied(family))
+        jobs[f"{family}-raw-tied"] = (folder, "auto")
+    mxfp4 = write_checkpoint(root / "gpt_oss-mxfp4", "gpt_oss", dtype="bfloat16", expert_quantization=MXFP4)
+    f16 = write_checkpoint(root / "mixtral-f16", "mixtral", dtype="float16", quantized=False)
+    mixed = {"bits": 3, "group_size": 32}
+    q3 = write_checkpoint(root / "qwen3_moe-q3", "qwen3_moe", dtype="bfloat16", expert_quantization=mixed)
+    return jobs | {"gpt_oss-mxfp4": (mxfp4, "auto"), "mixtral-f16": (f16, "auto"), "qwen3_moe-q3": (q3, "auto")}
+
+
+NAMES = [
+    *(f"{family}-{form}" for family in TINY_CONFIGS for form in ("q4", "bf16", "keep")),
+    *(f"{family}-{form}" for family in RAW_FAMILIES for form in ("raw", "raw-keep")),
+    *(f"{family}-{form}" for family in ("qwen3_5_moe", "olmoe") for form in ("tied", "raw-tied")),
+    "gpt_oss-mxfp4",
+    "mixtral-f16",
+    "qwen3_moe-q3",
+]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Job]:
+    found = write_jobs(tmp_path_factory.mktemp("checkpoints"))
+    assert list(found) and set(found) == set(NAMES)
+    return found
+
+
+@pytest.fixture(scope="module")
+def references(jobs: dict[str, Job], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Reference]:
+    return mlx_lm_views(jobs, tmp_path_factory.mktemp("references"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_folder_holds_what_mlx_lm_makes_of_the_checkpoint(
+    name: str, jobs: dict[str, Job], references: dict[str, Reference], tmp_path: Path
+) -> None:
+    source, mode = jobs[name]
+    reference = references[name]
+    convert(source, tmp_path / "model", ConvertOptions(quantize=mode))
+    manifest = assert_folder_holds(tmp_path / "model", reference)
+    config = json.loads((source / "config.json").read_text())
+    architecture = probe(config)
+    assert manifest == read_manifest(tmp_path / "model")
+    assert manifest.family == config["model_type"] and manifest.source == source.name
+    assert [entry.layer for entry in manifest.experts] == [entry.layer for entry in architecture.experts]
+    assert manifest.states == architecture.states
+    embedding = architecture.embedding_path + ".weight"
+    is_in_tail = embedding in {field.name for field in manifest.resident["tail"]}
+    assert is_in_tail == (architecture.head_path is None)
+    assert (tmp_path / "model" / "config.json").read_bytes() == (source / "config.json").read_bytes()

@@ -1,0 +1,150 @@
+"""The reader with real files: order, cancelling, promotion, errors, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamoe_engine.errors import ModelFileMissing, ReadFailed
+from streamoe_engine.reader import Read, Reader, ReadState
+from streamoe_engine.uncached import ALIGNMENT, UncachedFile, aligned_buffer, read_blocks
+
+RECORD = 4 * ALIGNMENT
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> Path:
+    path = tmp_path / "records"
+    path.write_bytes(b"".join(bytes([number]) * RECORD for number in range(16)))
+    return path
+
+
+def make_read(file: UncachedFile, number: int, view: memoryview) -> Read:
+    return Read(number, number, file, number * RECORD, view)
+
+
+def test_every_read_lands_in_its_own_view(records: Path) -> None:
+    reader, file = Reader(2), UncachedFile(records)
+    buffer = aligned_buffer(16 * RECORD)
+    reads = [make_read(file, n, buffer[n * RECORD : (n + 1) * RECORD]) for n in range(16)]
+    reader.submit(reads[:8], demand=True)
+    reader.submit(reads[8:], demand=False)
+    reader.wait(reads)
+    assert bytes(buffer) == records.read_bytes()
+    reader.close()
+    file.close()
+
+
+class Gate:
+    """A file whose reads wait for permission, so that a test decides what is queued and what runs."""
+
+    def __init__(self, path: Path) -> None:
+        import threading
+
+        self.path, self.num_bytes = path, RECORD
+        self.order: list[int] = []
+        self._open = threading.Semaphore(0)
+        self.started = threading.Semaphore(0)
+
+    def read_into(self, view: memoryview, offset: int) -> None:
+        self.started.release()
+        self._open.acquire()
+        self.order.append(offset // RECORD)
+
+    def let(self, count: int) -> None:
+        for _ in range(count):
+            self._open.release()
+
+
+def test_demand_goes_first_and_a_guess_can_be_cancelled_or_promoted(tmp_path: Path) -> None:
+    reader, gate, view = Reader(1), Gate(tmp_path), aligned_buffer(RECORD)
+    running, wrong, right, late = (make_read(gate, n, view) for n in range(4))  # type: ignore[arg-type]
+    reader.submit([running], demand=True)
+    gate.started.acquire()
+    reader.submit([wrong, late, right], demand=False)
+    assert not reader.cancel(running), "a read that has begun cannot be taken back"
+    assert reader.cancel(wrong)
+    assert not reader.cancel(wrong)
+    reader.promote([right])
+    gate.let(3)
+    reader.wait([running, right, late])
+    assert gate.order == [0, 2, 3]
+    assert wrong.state is ReadState.CANCELLED
+    reader.close()
+
+
+def test_draining_drops_what_waits_and_ends_what_runs(tmp_path: Path) -> None:
+    reader, gate, view = Reader(1), Gate(tmp_path), aligned_buffer(RECORD)
+    running, waiting = (make_read(gate, n, view) for n in range(2))  # type: ignore[arg-type]
+    reader.submit([running, waiting], demand=True)
+    gate.started.acquire()
+    gate.let(1)
+    reader.drain()
+    assert (running.state, waiting.state) == (ReadState.DONE, ReadState.CANCELLED)
+    reader.close()
+
+
+def test_an_error_reaches_the_one_who_waits_and_the_reader_goes_on(records: Path) -> None:
+    os.truncate(records, 10 * RECORD)
+    reader, file, buffer = Reader(2), UncachedFile(records), aligned_buffer(RECORD)
+    bad, good = make_read(file, 12, buffer), make_read(file, 3, buffer)
+    reader.submit([bad], demand=True)
+    with pytest.raises(ReadFailed, match="the file ends") as caught:
+        reader.wait([bad])
+    assert (caught.value.path, caught.value.offset) == (records, 12 * RECORD)
+    reader.submit([good], demand=True)
+    reader.wait([good])
+    assert bytes(buffer[:4]) == b"\x03" * 4
+    reader.close()
+    file.close()
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelFileMissing, match="nothing-here"):
+        UncachedFile(tmp_path / "nothing-here")
+
+
+@given(size=st.integers(1, 5 * ALIGNMENT), data=st.data())
+@settings(deadline=None, max_examples=60)
+def test_blocks_give_any_span_of_any_file(tmp_path_factory, size: int, data: st.DataObject) -> None:
+    path = tmp_path_factory.mktemp("span") / "file"
+    content = os.urandom(size)
+    path.write_bytes(content)
+    start = data.draw(st.integers(0, size - 1))
+    length = data.draw(st.integers(1, size - start))
+    pieces = [bytes(piece) for piece in read_blocks(path, start, length, aligned_buffer(2 * ALIGNMENT))]
+    assert b"".join(pieces) == content[start : start + length]
+
+
+def test_reads_leave_no_pages_in_the_cache(records: Path) -> None:
+    """mincore, through the cached-pages view of the file itself: direct reads add none."""
+    import mmap
+
+    data = records.read_bytes()
+    fd = os.open(records, os.O_RDWR)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    with UncachedFile(records) as file:
+        buffer = aligned_buffer(len(data))
+        file.read_into(buffer, 0)
+    mapped = mmap.mmap(fd, len(data), prot=mmap.PROT_READ)
+    assert bytes(buffer) == data
+    assert resident_pages(mapped, len(data)) == 0
+    mapped.close()
+    os.close(fd)
+
+
+def resident_pages(mapped, length: int) -> int:
+    import ctypes
+
+    import numpy as np
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    vector = (ctypes.c_ubyte * (length // 4096))()
+    address = np.frombuffer(mapped, dtype=np.uint8).ctypes.data
+    assert libc.mincore(ctypes.c_void_p(address), ctypes.c_size_t(length), vector) == 0
+    return sum(page & 1 for page in vector)

@@ -1,0 +1,121 @@
+"""The tier as a machine: whatever is done to it, no slot serves two experts and none is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from streamoe_engine.policies import POLICY_NAMES, make_policy
+from streamoe_engine.tier import Tier
+
+NUM_KEYS = 12
+
+
+class TierMachine(RuleBasedStateMachine):
+    """Random steps of a layer: hold hits, claim for misses, settle or give back, forget."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.policy = make_policy("lfu", NUM_KEYS)
+        self.tier = Tier(7, 3, self.policy)
+        self.held: dict[int, int] = {}  # slot -> key
+        self.content: dict[int, int] = {}  # slot -> key, what was last read into it
+
+    @rule(key=st.integers(0, NUM_KEYS - 1))
+    def pick(self, key: int) -> None:
+        self.policy.count([key], [1])
+        slot = self.tier.find(key)
+        if slot is not None:
+            self.tier.hold(slot)
+        elif (slot := self.tier.claim(key)) is not None:
+            assert slot not in self.held, "a held slot is never claimed"
+            self.content[slot] = key
+        else:
+            return
+        assert self.content[slot] == key
+        self.held[slot] = key
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data(), use=st.booleans())
+    def release(self, data: st.DataObject, use: bool) -> None:
+        slot = data.draw(st.sampled_from(sorted(self.held)))
+        del self.held[slot]
+        if use or slot in self.tier._hot_position:
+            self.tier.settle(slot)
+        else:
+            self.tier.give_back(slot)
+
+    @rule()
+    def fail(self) -> None:
+        self.tier.forget_landing()
+        self.held.clear()
+        assert len(self.tier._landing) == 3
+
+    @invariant()
+    def every_slot_has_one_role(self) -> None:
+        hot, landing = set(self.tier._hot_slots), list(self.tier._landing)
+        held = set(self.held) - hot
+        assert len(landing) == len(set(landing)), "a slot lands once"
+        assert not hot & set(landing)
+        assert not held & set(landing)
+        assert hot | set(landing) | held == set(range(7))
+        assert len(hot) == 4
+
+    @invariant()
+    def the_map_is_true(self) -> None:
+        for key, slot in self.tier._slot_of.items():
+            assert self.content[slot] == key
+
+
+TestTierMachine = TierMachine.TestCase
+TestTierMachine.settings = settings(max_examples=60, stateful_step_count=60, deadline=None)
+
+
+@pytest.mark.parametrize("name", POLICY_NAMES)
+def test_empty_hot_slots_are_filled_before_anyone_is_dropped(name) -> None:
+    policy = make_policy(name, NUM_KEYS)
+    tier = Tier(6, 2, policy)
+    for key in range(6):
+        policy.count([key], [1])
+        tier.settle(tier.claim(key))
+    assert sum(tier.find(key) is not None for key in range(6)) == 6
+
+
+def test_lru_drops_the_oldest_and_lfu_the_rarest() -> None:
+    lru, lfu = make_policy("lru", 4), make_policy("lfu", 4)
+    for policy in (lru, lfu):
+        policy.count([0], [5])
+        policy.tick()
+        policy.count([1], [1])
+        policy.tick()
+        policy.count([2], [2])
+    hot = np.array([0, 1])
+    assert lru.victim(hot, 2) == 0
+    assert lfu.victim(hot, 2) == 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 3)), min_size=1, max_size=200), st.floats(0.5, 0.999))
+def test_decayed_frequency_ranks_as_its_definition(picks: list[tuple[int, int]], decay: float) -> None:
+    """A pick t ticks ago weighs decay ** t; the implementation grows new picks instead."""
+    from streamoe_engine.policies import DecayedFrequency
+
+    policy, expected = DecayedFrequency(10, decay), np.zeros(10)
+    for key, weight in picks:
+        expected *= decay
+        policy.tick()
+        expected[key] += weight
+        policy.count([key], [weight])
+    scores = policy._score / policy._pick_weight
+    assert np.allclose(scores, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_counts_do_not_overflow_over_a_long_run() -> None:
+    policy = make_policy("lfu", 2)
+    for _ in range(60_000):
+        policy.tick()
+        policy.count([0], [1])
+    policy.count([1], [1])
+    assert policy.victim(np.array([0]), 1) is None

@@ -1,0 +1,48 @@
+"""Opening bands at chosen pool sizes and running tokens through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from streamoe_engine.band import Band, BandOptions, host_costs, plan_request
+from streamoe_engine.manifest import read_manifest
+from streamoe_engine.plan import smallest_budget
+
+
+def budget_for_slots(folder: Path, options: BandOptions, extra_slots: int) -> int:
+    """The cap that gives the smallest pool of these options and extra_slots more."""
+    manifest, host = read_manifest(folder), host_costs(options.tokenizer_bytes)
+    stride = max(entry.record.stride_bytes for entry in manifest.experts)
+    # Two looks at this process's own footprint may fall on two sides of a rounding step: a slot at the most.
+    return smallest_budget(manifest, plan_request(options), host) + extra_slots * stride
+
+
+def open_band(folder: Path, extra_slots: int = 0, **options: object) -> Band:
+    """A band whose pool is the smallest one and extra_slots more."""
+    chosen = BandOptions(budget_bytes=1, **{"ctx_tokens": 256, **options})  # type: ignore[arg-type]
+    return Band.open(folder, replace(chosen, budget_bytes=budget_for_slots(folder, chosen, extra_slots)))
+
+
+def run_logits(band: Band, ids: Sequence[int] | np.ndarray, prompt: int) -> np.ndarray:
+    """(tokens, vocabulary): the first `prompt` ids as one chunk, the rest one by one."""
+    ids, state = np.asarray(ids, dtype=np.int32), band.new_state()
+    pieces = [ids[:prompt], *(ids[at : at + 1] for at in range(prompt, len(ids)))]
+    logits = [band.run(state, piece, "all_logits") for piece in pieces if len(piece)]
+    return np.concatenate([piece for piece in logits if piece is not None])
+
+
+def greedy(band: Band, prompt: Sequence[int], num_tokens: int, chunk: int | None = None) -> list[int]:
+    """num_tokens greedy tokens after a prompt that is run in chunks of `chunk` (the plan's by default)."""
+    state, chosen = band.new_state(), []
+    step = chunk or band.plan.chunk_tokens
+    for start in range(0, len(prompt), step):
+        logits = band.run(state, np.asarray(prompt[start : start + step], dtype=np.int32))
+    for _ in range(num_tokens):
+        assert logits is not None
+        chosen.append(int(logits.argmax()))
+        logits = band.run(state, np.asarray(chosen[-1:], dtype=np.int32))
+    return chosen
