@@ -46,8 +46,12 @@ def cache_maker(model: nn.Module, plan: Plan) -> Callable[[], list[Any]]:
     the start.
     """
     dtype = getattr(mx, KV_DTYPE_NAMES[plan.kv])
-    empty = [
-        DenseKVCache(plan.ctx_tokens, dtype) if type(cache) is lm.cache.KVCache else cache
-        for cache in lm.cache.make_prompt_cache(model)[plan.first_layer : plan.last_layer + 1]
-    ]
-    return lambda: copy.deepcopy(empty)
+    empty = lm.cache.make_prompt_cache(model)[plan.first_layer : plan.last_layer + 1]
+
+    def make() -> list[Any]:
+        return [
+            DenseKVCache(plan.ctx_tokens, dtype) if type(cache) is lm.cache.KVCache else copy.deepcopy(cache)
+            for cache in empty
+        ]
+
+    return make

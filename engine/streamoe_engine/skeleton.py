@@ -96,12 +96,19 @@ def build_model(config: dict[str, Any]) -> nn.Module:
     """
     module = model_module(config)
     try:
-        return module.Model(module.ModelArgs.from_dict(config))
+        return module.Model(module.ModelArgs.from_dict(_with_rope_theta(config)))
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
         raise CheckpointMismatch(
             f"config.json is not a whole configuration of {config.get('model_type')}: {error!r}",
             "download the checkpoint's config.json again",
         ) from error
+
+
+def _with_rope_theta(config: dict[str, Any]) -> dict[str, Any]:
+    # transformers 5 writes rope_theta into rope_parameters only; several classes of mlx-lm read it beside them,
+    # and some fall back to 10000 without a word.
+    theta = (config.get("rope_parameters") or {}).get("rope_theta")
+    return config if theta is None or "rope_theta" in config else {**config, "rope_theta": theta}
 
 
 def parent_of(path: str) -> str:

@@ -98,10 +98,10 @@ def test_logits_do_not_depend_on_the_chunk(tiny_folder: Folders, expected, chunk
 def test_a_chunk_may_touch_more_experts_than_there_are_slots(tiny_folder: Folders, expected) -> None:
     with open_band(tiny_folder("olmoe")[1], guess="none") as band:
         got = run_logits(band, IDS, len(IDS))
-        assert band.plan.slots < 8  # 20 tokens of top-2 touch all eight experts of a layer
-        assert all(layer.picks == 8 for layer in band.telemetry().layers)
-        assert all(layer.misses == 8 for layer in band.telemetry().layers)  # each record read once
-    assert np.allclose(got, expected("olmoe", "float32"))
+        layers = band.telemetry().layers
+        assert all(layer.picks > 2 * band.plan.slots for layer in layers)
+        assert all(layer.misses == layer.picks for layer in layers)  # each record is read once
+    assert np.array_equal(got, expected("olmoe", "float32"))
 
 
 def test_an_architecture_without_facts_runs_as_a_whole(tiny_folder: Folders, monkeypatch, expected) -> None:

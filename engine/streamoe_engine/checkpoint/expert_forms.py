@@ -12,6 +12,7 @@ shape) is checked against each form found.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from math import prod
@@ -23,7 +24,7 @@ from .sanitized import SanitizedTensor, SanitizedView
 from .segments import Extent
 from .source import Source, SourceTensor
 
-_SOURCE_NAME = re.compile(r"^(?!mtp\.)(?:.*\.)?layers\.(\d+)\..*\.experts\.(?:(\d+)\.)?(.+)$")
+_SOURCE_NAME = re.compile(r"(?:.*\.)?layers\.(\d+)\..*\.experts\.(?:(\d+)\.)?(.+)")
 _OTHER_NAMES = {"gate_proj": "w1", "up_proj": "w3", "down_proj": "w2"}
 _HALVES = ("qwen3_5_moe", "qwen3_5_moe_text")
 _INTERLEAVED = ("gpt_oss",)
@@ -33,19 +34,24 @@ _INTERLEAVED = ("gpt_oss",)
 class ExpertTensor:
     """One tensor of every expert of a layer: dtype and shape of one expert's, and where each lies.
 
-    places: one extent an expert, or a single one with `step` bytes between experts.
+    separate: a source tensor for each expert. Otherwise `first` is the first expert's place, and each expert after it
+    lies `step` bytes on.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     num_experts: int
-    places: tuple[Extent, ...]
+    first: Extent
     step: int = 0
+    separate: tuple[SourceTensor, ...] = ()
 
     def place(self, expert: int) -> Extent:
         """Where this expert's tensor lies."""
-        return self.places[0].shifted(expert * self.step) if len(self.places) == 1 else self.places[expert]
+        if self.separate:
+            tensor = self.separate[expert]
+            return _rows(tensor, tensor.offset, tensor.shape)
+        return self.first.shifted(expert * self.step)
 
 
 class ExpertForms:
@@ -56,10 +62,11 @@ class ExpertForms:
         self._view = view
         self._by_layer: dict[int, dict[tuple[int | None, str], SourceTensor]] = defaultdict(dict)
         for tensor in source.tensors.values():
-            match = _SOURCE_NAME.match(tensor.name)
-            if match:
+            match = _SOURCE_NAME.fullmatch(tensor.name)
+            # Layers for multi-token prediction count from 0 again; every sanitize drops them.
+            if match and "mtp." not in tensor.name:
                 expert = int(match[2]) if match[2] else None
-                self._by_layer[int(match[1])][expert, match[3]] = tensor
+                self._by_layer[int(match[1])][expert, sys.intern(match[3])] = tensor
 
     def find(self, module: str, projection: str, leaf: str) -> ExpertTensor | None:
         """The tensor such as "model.layers.3.mlp.switch_mlp", "gate_proj", "weight"; None where there is none.
@@ -92,8 +99,9 @@ class ExpertForms:
             parts = [layer.get((expert, f"{name}.{leaf}")) for expert in range(wanted.shape[0])]
             tensors = [part for part in parts if part is not None and part.shape == wanted.shape[1:]]
             if len(tensors) == len(parts) and len({part.dtype for part in tensors}) == 1:
-                places = tuple(_rows(part, part.offset, part.shape) for part in tensors)
-                return ExpertTensor(wanted.name, tensors[0].dtype, tensors[0].shape, len(places), places)
+                one = tensors[0]
+                place = _rows(one, one.offset, one.shape)
+                return ExpertTensor(wanted.name, one.dtype, one.shape, len(tensors), place, separate=tuple(tensors))
         return None
 
     def _halves(
@@ -108,7 +116,7 @@ class ExpertForms:
         num_bytes = prod(shape) * ITEM_BYTES[fused.dtype]
         offset = fused.offset + (num_bytes if projection == "up_proj" else 0)
         place = _rows(fused, offset, shape)
-        return ExpertTensor(wanted.name, fused.dtype, shape, fused.shape[0], (place,), 2 * num_bytes)
+        return ExpertTensor(wanted.name, fused.dtype, shape, fused.shape[0], place, 2 * num_bytes)
 
     def _interleaved(
         self, layer: dict[tuple[int | None, str], SourceTensor], wanted: SanitizedTensor, projection: str, leaf: str
@@ -124,10 +132,10 @@ class ExpertForms:
         step = rows * row_bytes
         if base == "down_proj":
             place = Extent(source.file, source.offset, row_bytes, rows, row_bytes)
-            return ExpertTensor(wanted.name, dtype, (rows, *width), source.shape[0], (place,), step)
+            return ExpertTensor(wanted.name, dtype, (rows, *width), source.shape[0], place, step)
         offset = source.offset + (row_bytes if projection == "up_proj" else 0)
         place = Extent(source.file, offset, row_bytes, rows // 2, 2 * row_bytes)
-        return ExpertTensor(wanted.name, dtype, (rows // 2, *width), source.shape[0], (place,), step)
+        return ExpertTensor(wanted.name, dtype, (rows // 2, *width), source.shape[0], place, step)
 
 
 def _rows(tensor: SourceTensor, offset: int, shape: tuple[int, ...]) -> Extent:
@@ -139,4 +147,4 @@ def _rows(tensor: SourceTensor, offset: int, shape: tuple[int, ...]) -> Extent:
 def _stacked(wanted: SanitizedTensor, source: SourceTensor) -> ExpertTensor:
     shape = source.shape[1:]
     place = _rows(source, source.offset, shape)
-    return ExpertTensor(wanted.name, source.dtype, shape, source.shape[0], (place,), place.num_bytes)
+    return ExpertTensor(wanted.name, source.dtype, shape, source.shape[0], place, place.num_bytes)
