@@ -271,5 +271,7 @@ _RAW_FORMS = {
     "deepseek_v3": _raw_deepseek_v3,
     "glm4_moe": _raw_glm4_moe,
     "gpt_oss": _raw_gpt_oss,
+    "qwen2_moe": _raw_per_expert,
+    "minimax": _raw_mixtral,
 }
-RAW_FAMILIES = tuple(_RAW_FORMS)
+RAW_FAMILIES = tuple(family for family in _RAW_FORMS if family in TINY_CONFIGS)

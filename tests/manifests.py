@@ -85,9 +85,20 @@ def _layer(path: str, has_attention: bool) -> list[tuple[str, str, tuple[int, ..
     for name, rows, columns in (("gate", EXPERT, HIDDEN), ("up", EXPERT, HIDDEN), ("down", HIDDEN, EXPERT)):
         tensors += packed(f"{path}.mlp.shared_expert.{name}_proj", rows, columns)
     mixers = {
-        True: (("self_attn.q_proj", 8192, HIDDEN), ("self_attn.k_proj", 512, HIDDEN), ("self_attn.v_proj", 512, HIDDEN), ("self_attn.o_proj", HIDDEN, 4096)),
-        False: (("linear_attn.in_proj_qkv", 8192, HIDDEN), ("linear_attn.in_proj_z", 4096, HIDDEN), ("linear_attn.in_proj_b", 32, HIDDEN), ("linear_attn.in_proj_a", 32, HIDDEN), ("linear_attn.out_proj", HIDDEN, 4096)),
-    }  # fmt: skip
+        True: (
+            ("self_attn.q_proj", 8192, HIDDEN),
+            ("self_attn.k_proj", 512, HIDDEN),
+            ("self_attn.v_proj", 512, HIDDEN),
+            ("self_attn.o_proj", HIDDEN, 4096),
+        ),
+        False: (
+            ("linear_attn.in_proj_qkv", 8192, HIDDEN),
+            ("linear_attn.in_proj_z", 4096, HIDDEN),
+            ("linear_attn.in_proj_b", 32, HIDDEN),
+            ("linear_attn.in_proj_a", 32, HIDDEN),
+            ("linear_attn.out_proj", HIDDEN, 4096),
+        ),
+    }
     for name, rows, columns in mixers[has_attention]:
         tensors += packed(f"{path}.{name}", rows, columns)
     if not has_attention:

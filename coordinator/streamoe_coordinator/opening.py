@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from streamoe_engine.errors import PlanDoesNotFit, UsageError
+from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import format_size, parse_size, size_argument
 
 from .models import EMBEDDED_BUDGET
@@ -39,13 +40,15 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
     from streamoe_engine.band import BandOptions
     from streamoe_engine.guess import GUESS_NAMES
     from streamoe_engine.kv.formats import KV_ELEMENT_BYTES
+    from streamoe_engine.plan_types import DEFAULT_CTX_TOKENS
     from streamoe_engine.policies import POLICY_NAMES
 
     _check_word("--kv", flags.kv, tuple(KV_ELEMENT_BYTES))
     _check_word("--guess", flags.guess, GUESS_NAMES)
     _check_word("--policy", flags.policy, POLICY_NAMES)
+    most = read_manifest(folder).max_context or DEFAULT_CTX_TOKENS
     given: dict[str, Any] = {
-        "ctx_tokens": flags.ctx,
+        "ctx_tokens": min(DEFAULT_CTX_TOKENS, most) if flags.ctx is None else flags.ctx,
         "kv": flags.kv,
         "layers": None if flags.layers is None else parse_layers(flags.layers),
         "chunk_tokens": flags.chunk,

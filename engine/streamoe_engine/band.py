@@ -24,6 +24,7 @@ from .caches import SequenceState
 from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
 from .guess import Guesser, GuessName
 from .kv.formats import KvFormat, kv_format
+from .library_cache import give_back_library_cache
 from .manifest import Manifest
 from .plan import HostCosts, Plan, PlanRequest, make_plan
 from .plan_scratch import MLX_CACHE_BYTES, ComputeDtype
@@ -76,6 +77,7 @@ class Band:
         try:
             guess = "none" if options.guess_width == 0 else options.guess
             parts = assemble(store, plan, options.policy, guess)
+            give_back_library_cache()
         except BaseException:
             store.close()
             raise
@@ -87,9 +89,9 @@ class Band:
         return self._store.manifest
 
     def new_state(self) -> SequenceState:
-        """An empty sequence. The plan has room for one at a time: drop the last one first (UsageError)."""
-        if len(self._states) > 0:
-            raise UsageError("the plan has room for one sequence", "drop the previous state before making another")
+        """An empty sequence. The plan has room for one at a time: release the last one first (UsageError)."""
+        if any(state.is_held for state in self._states):
+            raise UsageError("the plan has room for one sequence", "release the previous state before making another")
         state = SequenceState(self._parts.make_caches())
         self._states.add(state)
         return state
@@ -103,11 +105,13 @@ class Band:
         Raises ContextFull, UsageError and StateLost before computing; ReadFailed and NonFiniteLogits.
         """
         self._check(state, inputs, want)
-        state.is_whole = False
-        hidden = self._parts.layers.run(self._enter(inputs), state.caches)
-        result = self._leave(hidden, want)
-        mx.eval(result, *state.arrays())
-        state.is_whole = True
+        try:
+            hidden = self._parts.layers.run(self._enter(inputs), state.caches)
+            result = self._leave(hidden, want)
+            mx.eval(result, *state.arrays())
+        except BaseException:
+            state.release()  # recurrent state cannot rewind: half a step leaves nothing to go on from
+            raise
         state.position += len(inputs)
         self._tokens_run += len(inputs)
         return _answer(result, want, state.position)
@@ -133,7 +137,7 @@ class Band:
 
     def _check(self, state: SequenceState, inputs: np.ndarray, want: Want) -> None:
         tokens = len(inputs)
-        if not state.is_whole:
+        if not state.is_held:
             raise StateLost(state.position)
         if not 1 <= tokens <= self.plan.chunk_tokens:
             raise UsageError(
@@ -142,6 +146,12 @@ class Band:
             )
         if state.position + tokens > self.plan.ctx_tokens:
             raise ContextFull(state.position + tokens, self.plan.ctx_tokens)
+        if self.plan.first_layer == 0 and not 0 <= inputs.min() <= inputs.max() < self.manifest.vocab_size:
+            raise UsageError(
+                f"token ids {inputs.min()} to {inputs.max()} are not within the vocabulary of "
+                f"{self.manifest.vocab_size}",
+                "use the tokenizer of the same model folder",
+            )
         if want in ("last_logits", "all_logits") and self._parts.head is None:
             raise UsageError("this band is not the last and has no head", "ask it for hidden states")
 

@@ -24,7 +24,15 @@ class SequenceState:
     def __init__(self, caches: list[Any]) -> None:
         self.caches = caches
         self.position = 0
-        self.is_whole = True
+
+    @property
+    def is_held(self) -> bool:
+        """False once the state has been released, or lost by an error midway."""
+        return bool(self.caches)
+
+    def release(self) -> None:
+        """Give the memory back; the sequence cannot go on."""
+        self.caches = []
 
     def arrays(self) -> list[mx.array]:
         """Everything that must be evaluated before a step is over."""

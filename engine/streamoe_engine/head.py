@@ -22,8 +22,16 @@ class Head:
     def __call__(self, hidden: mx.array) -> mx.array:
         """hidden (tokens, width) gives logits (tokens, vocabulary)."""
         rows = self._module.weight.shape[0]
+        if not self._casts(hidden):
+            return self._block(hidden, 0, rows)
         blocks = [self._block(hidden, start, min(start + BLOCK_ROWS, rows)) for start in range(0, rows, BLOCK_ROWS)]
+        for block in blocks:  # one after the other, or MLX would cast for all of them before it multiplies
+            mx.eval(block)
         return mx.concatenate(blocks, axis=-1)
+
+    def _casts(self, hidden: mx.array) -> bool:
+        stored = self._module.get("scales", self._module.weight)
+        return bool(stored.dtype not in (hidden.dtype, mx.uint8))
 
     def _block(self, hidden: mx.array, start: int, stop: int) -> mx.array:
         module = self._module

@@ -80,7 +80,10 @@ def model_module(config: dict[str, Any]) -> Any:
     """mlx-lm's module for a configuration. Raises ModelNotSupported for an architecture it has not."""
     model_type = config.get("model_type", "")
     try:
-        return lm.submodule(f"models.{_MODEL_TYPE_MODULES.get(model_type, model_type)}")
+        found = lm.submodule(f"models.{_MODEL_TYPE_MODULES.get(model_type, model_type)}")
+        if not hasattr(found, "Model"):
+            raise ImportError(f"{found.__name__} is a helper, not a model")
+        return found
     except ImportError as error:
         raise ModelNotSupported(
             f"model_type '{model_type}' has no model class in mlx-lm",

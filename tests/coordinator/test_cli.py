@@ -254,7 +254,7 @@ def test_a_checkpoint_is_converted_by_the_command_the_refusal_names(
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["family"] == "olmoe"
     again = run_streamoe("convert", source, target)
-    assert again.returncode == 1
+    assert again.returncode == 2
     assert "error: " in again.stderr
     assert run_streamoe("verify", target).returncode == 0
 

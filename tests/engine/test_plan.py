@@ -82,7 +82,13 @@ def test_every_suggestion_has_been_planned(request_: PlanRequest) -> None:
 def applied(request_: PlanRequest, way: str) -> PlanRequest:
     """The request with a suggested way's flags."""
     flags = re.sub(r" \(frees .*\)", "", way).split()
-    names = {"--budget": "budget_bytes", "--ctx": "ctx_tokens", "--kv": "kv", "--chunk": "chunk_tokens", "--guess-width": "guess_width"}  # fmt: skip
+    names = {
+        "--budget": "budget_bytes",
+        "--ctx": "ctx_tokens",
+        "--kv": "kv",
+        "--chunk": "chunk_tokens",
+        "--guess-width": "guess_width",
+    }
     for flag, value in zip(flags[::2], flags[1::2], strict=True):
         typed = parse_size(value) if flag == "--budget" else value if flag == "--kv" else int(value)
         request_ = replace(request_, **{names[flag]: typed})
@@ -94,8 +100,16 @@ def test_the_seeds_formulas() -> None:
     record = MANIFEST.experts[0].record
     assert record.stride_bytes == record.payload_bytes == 3 * 2048 * 512 * 45 // 80 == 1_769_472
     assert [field.offset for field in record.fields] == [
-        0, 524288, 557056, 589824, 1114112, 1146880, 1179648, 1703936, 1736704,
-    ]  # fmt: skip
+        0,
+        524288,
+        557056,
+        589824,
+        1114112,
+        1146880,
+        1179648,
+        1703936,
+        1736704,
+    ]
     one_token = replace(STANDARD, ctx_tokens=1)
     assert kv_bytes(MANIFEST, one_token, 0, 39) == 40_960
     assert kv_bytes(MANIFEST, replace(one_token, kv="f16"), 0, 39) == 20_480

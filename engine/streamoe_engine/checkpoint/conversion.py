@@ -6,17 +6,14 @@ then the rename. Refuses to know formats and layouts. Memory stays below 0.3 GiB
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from dataclasses import replace
 from pathlib import Path
-
-import mlx.core as mx
 
 from ..errors import ConversionFailed
 from ..manifest import FORMAT_VERSION, FileEntry, Manifest, manifest_to_json
 from ..sizes import MIB, format_size
 from ..uncached_write import free_bytes
+from .freed_memory import give_freed_memory_back
 from .options import ConvertOptions, Progress, Report
 from .outline import Outline, outline_folder
 from .partial_folder import PartialFolder, refuse_existing
@@ -46,7 +43,7 @@ def convert(
     with SourceFiles(found.files) as files:
         reader = SourceReader(files)
         outline = outline_folder(found, options, reader)
-        _give_freed_memory_back()
+        give_freed_memory_back()
         with PartialFolder(target, fingerprint) as folder:
             _require_room(outline, folder)
             _write_files(outline, folder, reader, report)
@@ -55,14 +52,6 @@ def convert(
             )
             folder.become_target(manifest_to_json(manifest))
     return manifest
-
-
-def _give_freed_memory_back() -> None:
-    """What outlining a checkpoint of 70,000 tensors used and freed (32 MB) would stay in the C library's heap."""
-    if sys.platform == "linux":
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it, musl does not
-        if trim is not None:
-            trim(0)
 
 
 def _require_room(outline: Outline, folder: PartialFolder) -> None:
@@ -94,7 +83,7 @@ def _write_files(outline: Outline, folder: PartialFolder, reader: SourceReader, 
             sink.open(file.name, file.num_bytes)
             producer.write(file.segments())
             sink.close()
-            mx.clear_cache()  # freed blocks of one layer's size would stay in MLX's cache
+            give_freed_memory_back()
         sink.finish()
     for file in outline.files:
         assert folder.finished[file.name].num_bytes == file.num_bytes, file.name

@@ -110,10 +110,13 @@ class PartialFolder:
         return found
 
     def _clear(self) -> None:
-        """Remove what an earlier run began and did not finish."""
-        for path in self.path.rglob("*"):
+        """Remove what an earlier run began and did not finish, and the folders left empty by that."""
+        for path in sorted(self.path.rglob("*"), reverse=True):  # what is in a folder comes before it
             name = path.relative_to(self.path).as_posix()
-            if path.is_file() and name not in self.finished and name != JOURNAL_FILE:
+            if path.is_dir() and not path.is_symlink():
+                if not any(path.iterdir()):
+                    path.rmdir()
+            elif name not in self.finished and name != JOURNAL_FILE:
                 path.unlink()
 
     def _restart_journal(self, fingerprint: str) -> None:
@@ -140,7 +143,9 @@ class PartialFolder:
 
 
 def refuse_existing(target: Path) -> None:
-    """Raises UsageError when there is something at the target already."""
+    """Raises UsageError when there is something at the target already, or nothing can be renamed to it."""
+    if target.is_mount():
+        raise UsageError(f"{target} is a file system of its own", f"give a folder in it: {target / 'model'}")
     if target.is_symlink() or target.is_file() or (target.is_dir() and any(target.iterdir())):
         raise UsageError(
             f"{target} exists already",

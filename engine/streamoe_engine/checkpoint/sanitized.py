@@ -21,6 +21,7 @@ from ..errors import CheckpointIncomplete, CheckpointMismatch, ModelNotSupported
 from ..sizes import MIB, format_size
 from ..skeleton import layer_of
 from .dtypes import FLOATS, ITEM_BYTES, MLX_DTYPES, SAFETENSORS_DTYPES, bytes_of_array
+from .freed_memory import give_freed_memory_back
 from .segments import Derived
 from .source import Source, SourceTensor
 from .source_files import SourceReader
@@ -101,10 +102,8 @@ class SanitizedView:
 
     def _compute_batch(self, first: int) -> Weights:
         """Real values of the derived tensors of layer `first`, and of as many layers after it as fit beside it."""
-        groups, needed = self._batch_from(first)
-        blank = _placeholders(self._source.tensors.values(), fill=float("nan"))
-        found = self._sanitized(blank | {tensor.name: self._value(tensor) for tensor in needed})
-        wanted = {name: mx.contiguous(found[name]) for name in self._derived_names() if layer_of(name) in groups}
+        wanted = self._unevaluated(*self._batch_from(first))
+        give_freed_memory_back()
         mx.eval(list(wanted.values()))
         for name, array in wanted.items():
             if mx.issubdtype(array.dtype, mx.floating) and not mx.all(mx.isfinite(array)).item():
@@ -113,6 +112,12 @@ class SanitizedView:
                     "convert the checkpoint with `python -m mlx_lm convert` first, then convert its result",
                 )
         return wanted
+
+    def _unevaluated(self, groups: set[int], needed: list[SourceTensor]) -> Weights:
+        # In a function of its own: tens of thousands of lazy experts are dropped before anything is computed.
+        blank = _placeholders(self._source.tensors.values(), fill=float("nan"))
+        found = self._sanitized(blank | {tensor.name: self._value(tensor) for tensor in needed})
+        return {name: mx.contiguous(found[name]) for name in self._derived_names() if layer_of(name) in groups}
 
     def _batch_from(self, first: int) -> tuple[set[int], list[SourceTensor]]:
         groups: set[int] = set()

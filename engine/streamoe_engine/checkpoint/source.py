@@ -78,7 +78,7 @@ def is_checkpoint(path: Path) -> bool:
 def read_source(folder: Path) -> Source:
     """The checkpoint in `folder`. Raises CheckpointIncomplete or CheckpointMismatch."""
     config = _read_json(folder / CONFIG_FILE)
-    index = _read_json(folder / INDEX_FILE)["weight_map"] if (folder / INDEX_FILE).is_file() else None
+    index = _read_index(folder / INDEX_FILE)
     shards = _shards(folder, index)
     side_files = [name for name in SIDE_FILES if (folder / name).is_file()]
     files = (*shards, *(folder / name for name in side_files))
@@ -106,6 +106,16 @@ def _read_json(path: Path) -> dict[str, Any]:
         raise CheckpointIncomplete(f"{path} is not JSON: {error}", _AGAIN) from error
     if not isinstance(found, dict):
         raise CheckpointIncomplete(f"{path} is not a JSON object", _AGAIN)
+    return found
+
+
+def _read_index(path: Path) -> dict[str, str] | None:
+    """Shard name by tensor name, or None where a checkpoint has no index."""
+    if not path.is_file():
+        return None
+    found = _read_json(path).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(name, str) for name in found.values()):
+        raise CheckpointIncomplete(f"{path} has no weight_map from tensor names to file names", _AGAIN)
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
 from math import prod
@@ -90,3 +91,9 @@ def _records(path: Path, layout: RecordLayout) -> list[bytes]:
     assert layout.stride_bytes % 16384 == 0
     assert all(prod(field.shape) and field.offset % 16 == 0 for field in layout.fields)
     return [content[start : start + layout.stride_bytes] for start in range(0, len(content), layout.stride_bytes)]
+
+
+def folder_hashes(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a folder, but of the manifest, which names the source."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.name != "manifest.json"]
+    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from streamoe_engine.checkpoint import ConvertOptions, convert
@@ -16,6 +17,50 @@ from tests.tiny_models import TINY_CONFIGS
 
 Job = tuple[Path, str]
 MXFP4 = {"mode": "mxfp4", "bits": 4, "group_size": 32}
+
+
+OTHER_CONFIGS = {
+    "qwen2_moe": {
+        **TINY_CONFIGS["qwen3_moe"],
+        "model_type": "qwen2_moe",
+        "shared_expert_intermediate_size": 64,
+        "head_dim": 16,
+    },
+    "minimax": {
+        **TINY_CONFIGS["mixtral"],
+        "model_type": "minimax",
+        "shared_intermediate_size": 64,
+        "head_dim": 32,
+        "rotary_dim": 16,
+        "layer_types": None,
+    },
+}
+# kv_b_proj of 12 MiB in f32: more than what is read without asking whether anything comes of it.
+WIDE_LATENT = {**TINY_CONFIGS["deepseek_v3"], "kv_lora_rank": 512, "num_attention_heads": 96, "num_key_value_heads": 96}
+
+
+def write_old_deepseek(folder: Path) -> Path:
+    """4-bit as mlx-community wrote it before mlx-lm split kv_b_proj: that matrix is quantised as a whole."""
+    write_checkpoint(folder, "deepseek_v3", seed=5)
+    weights, shard = mx.load(str(folder / "model.safetensors")), folder / "model.safetensors"
+    for key in [key for key in weights if "embed_q" in key or "unembed_out" in key]:
+        del weights[key]
+    for layer in range(4):
+        matrix = mx.random.normal((4 * 128, 64), key=mx.random.key(layer)) / 8
+        parts = dict(zip(("weight", "scales", "biases"), mx.quantize(matrix, 64, 4), strict=True))
+        weights |= {f"model.layers.{layer}.self_attn.kv_b_proj.{leaf}": part for leaf, part in parts.items()}
+    mx.eval(weights)
+    mx.save_safetensors(str(shard), weights)
+    return folder
+
+
+def write_stray_head(folder: Path) -> Path:
+    """Tied embeddings, and an lm_head of 5 MB all the same, which mlx-lm drops."""
+    config = {**TINY_CONFIGS["qwen3_next"], "tie_word_embeddings": True, "vocab_size": 40_000}
+    write_raw_checkpoint(folder, "qwen3_next", config=config)
+    head = {"lm_head.weight": mx.zeros((40_000, 64), dtype=mx.bfloat16)}
+    mx.save_safetensors(str(folder / "model-head.safetensors"), head)
+    return folder
 
 
 def tied(family: str) -> dict:
@@ -44,6 +89,11 @@ def write_jobs(root: Path) -> dict[str, Job]:
     f16 = write_checkpoint(root / "mixtral-f16", "mixtral", dtype="float16", quantized=False)
     mixed = {"bits": 3, "group_size": 32}
     q3 = write_checkpoint(root / "qwen3_moe-q3", "qwen3_moe", dtype="bfloat16", expert_quantization=mixed)
+    for family, config in OTHER_CONFIGS.items():
+        jobs[f"{family}-raw"] = (write_raw_checkpoint(root / f"{family}-raw", family, config=config), "auto")
+    jobs["deepseek_v3-old-q4"] = (write_old_deepseek(root / "deepseek_v3-old-q4"), "auto")
+    jobs["deepseek_v3-wide"] = (write_raw_checkpoint(root / "wide", "deepseek_v3", config=WIDE_LATENT), "auto")
+    jobs["qwen3_next-stray-head"] = (write_stray_head(root / "stray"), "auto")
     return jobs | {"gpt_oss-mxfp4": (mxfp4, "auto"), "mixtral-f16": (f16, "auto"), "qwen3_moe-q3": (q3, "auto")}
 
 
@@ -54,6 +104,11 @@ NAMES = [
     "gpt_oss-mxfp4",
     "mixtral-f16",
     "qwen3_moe-q3",
+    "qwen2_moe-raw",
+    "minimax-raw",
+    "deepseek_v3-old-q4",
+    "deepseek_v3-wide",
+    "qwen3_next-stray-head",
 ]
 
 
