@@ -167,7 +167,8 @@ _QWEN_NORMS = ("input_layernorm.weight", "post_attention_layernorm.weight", "mod
 _QWEN_NORMS += (".q_norm.weight", ".k_norm.weight")
 
 
-def _split_experts(tensors: Tensors, stack: str = ".switch_mlp.", single: str = ".experts.", **names: str) -> Tensors:
+def split_experts(tensors: Tensors, stack: str = ".switch_mlp.", single: str = ".experts.", **names: str) -> Tensors:
+    """Stacked expert tensors taken apart, one for each expert; names: other names of projections."""
     raw: Tensors = {}
     for key, value in tensors.items():
         if stack not in key:
@@ -209,28 +210,28 @@ def _raw_qwen3_5_moe(tensors: Tensors, config: dict[str, Any], seed: int) -> Ten
 
 
 def _raw_qwen3_next(tensors: Tensors, config: dict[str, Any], seed: int) -> Tensors:
-    raw = _split_experts(_unshift_norms(tensors))
+    raw = split_experts(_unshift_norms(tensors))
     raw["mtp.norm.weight"] = mx.zeros((64,), dtype=raw["model.norm.weight"].dtype)
     return raw
 
 
 def _raw_per_expert(tensors: Tensors, config: dict[str, Any], seed: int) -> Tensors:
-    return _split_experts(tensors)
+    return split_experts(tensors)
 
 
 def _raw_mixtral(tensors: Tensors, config: dict[str, Any], seed: int) -> Tensors:
-    return _split_experts(tensors, gate_proj="w1", up_proj="w3", down_proj="w2")
+    return split_experts(tensors, gate_proj="w1", up_proj="w3", down_proj="w2")
 
 
 def _raw_glm4_moe(tensors: Tensors, config: dict[str, Any], seed: int) -> Tensors:
-    raw = _split_experts(tensors)
+    raw = split_experts(tensors)
     raw[f"model.layers.{config['num_hidden_layers']}.eh_proj.weight"] = mx.zeros((64, 128))
     return raw
 
 
 def _raw_deepseek_v3(tensors: Tensors, config: dict[str, Any], seed: int) -> Tensors:
     raw: Tensors = {}
-    for key, value in _split_experts(tensors).items():
+    for key, value in split_experts(tensors).items():
         if key.endswith("embed_q.weight"):
             values = tensors[key.replace("embed_q", "unembed_out")]
             joined = mx.concatenate([value.swapaxes(-1, -2), values], axis=1)

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from streamoe_coordinator.text import Text, load_text
+from tests.coordinator.fake_band import VOCAB, FakeBand
+from tests.tiny_tokenizer import write_tokenizer
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -44,7 +50,30 @@ def run_streamoe(clean_environment: dict[str, str]) -> Run:
     return run
 
 
+def error_of(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    """The error object on stdout, alone there."""
+    value = json.loads(done.stdout)
+    assert value["schema"] == 1
+    assert {"code", "message", "next_step"} <= value["error"].keys()
+    error: dict[str, Any] = value["error"]
+    return error
+
+
 @pytest.fixture(scope="session")
 def small_folder(tiny_folder: Callable[..., tuple[Path, Path]]) -> Path:
     """A tiny random model, converted: opens in no time, says nothing sensible."""
     return tiny_folder("qwen3_5_moe")[1]
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    """A byte-level tokenizer and a chat template."""
+    write_tokenizer(tmp_path, VOCAB)
+    return load_text(tmp_path)[0]
+
+
+@pytest.fixture
+def band(text: Text) -> FakeBand:
+    """A fake band whose answers end now and then."""
+    (end_id,) = text.tokenizer.eos_ids
+    return FakeBand(end_id)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -33,10 +32,11 @@ def doctor(
         if as_json:
             print_json({"schema": SCHEMA, "ok": is_ok, "checks": [asdict(check) for check in checks]})
         else:
-            from ..terminal.tables import print_rows
-
-            rows = [(check.group, check.name, check.status, check.measured, check.fix) for check in checks]
-            print_rows(("group", "check", "", "measured", "fix"), rows, sys.stdout)
+            for check in checks:
+                # Plain lines, since a table would cut the paths that the findings name.
+                print(f"{check.status:4}  {check.group:10}  {check.name}: {check.measured}")
+                if check.fix:
+                    print(f"{'':18}fix: {check.fix}")
         if not is_ok:
             raise typer.Exit(EXIT_FAILURE)
 

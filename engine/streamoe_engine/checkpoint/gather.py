@@ -133,7 +133,7 @@ def _spans(pieces: list[_Piece]) -> Iterator[list[_Piece]]:
         source = piece.source
         if group and (
             source.file != group[0].source.file
-            or False
+            or source.offset > end + _MAX_GAP
             or max(end, piece.end) - start > MAX_SPAN
         ):
             yield group

@@ -11,7 +11,7 @@ import pytest
 from streamoe_engine.checkpoint import ConvertOptions, convert
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.skeleton import probe
-from tests.checkpoints import RAW_FAMILIES, write_checkpoint, write_raw_checkpoint
+from tests.checkpoints import RAW_FAMILIES, split_experts, write_checkpoint, write_raw_checkpoint
 from tests.engine.checkpoint.comparing import Reference, assert_folder_holds, mlx_lm_views
 from tests.tiny_models import TINY_CONFIGS
 
@@ -54,6 +54,19 @@ def write_old_deepseek(folder: Path) -> Path:
     return folder
 
 
+def write_separate_q4(folder: Path) -> Path:
+    """4-bit experts that were never stacked, in files of their own: w1, w3, w2 with scales and biases."""
+    write_checkpoint(folder, "mixtral", seed=6)
+    shard = folder / "model.safetensors"
+    split = split_experts(mx.load(str(shard)), gate_proj="w1", up_proj="w3", down_proj="w2")
+    mx.eval(split)
+    shard.unlink()
+    for number in range(3):
+        part = {name: value for i, (name, value) in enumerate(split.items()) if i % 3 == number}
+        mx.save_safetensors(str(folder / f"model-{number + 1:05d}-of-00003.safetensors"), part)
+    return folder
+
+
 def write_stray_head(folder: Path) -> Path:
     """Tied embeddings, and an lm_head of 5 MB all the same, which mlx-lm drops."""
     config = {**TINY_CONFIGS["qwen3_next"], "tie_word_embeddings": True, "vocab_size": 40_000}
@@ -92,6 +105,7 @@ def write_jobs(root: Path) -> dict[str, Job]:
     for family, config in OTHER_CONFIGS.items():
         jobs[f"{family}-raw"] = (write_raw_checkpoint(root / f"{family}-raw", family, config=config), "auto")
     jobs["deepseek_v3-old-q4"] = (write_old_deepseek(root / "deepseek_v3-old-q4"), "auto")
+    jobs["mixtral-separate-q4"] = (write_separate_q4(root / "mixtral-separate-q4"), "auto")
     jobs["deepseek_v3-wide"] = (write_raw_checkpoint(root / "wide", "deepseek_v3", config=WIDE_LATENT), "auto")
     jobs["qwen3_next-stray-head"] = (write_stray_head(root / "stray"), "auto")
     return jobs | {"gpt_oss-mxfp4": (mxfp4, "auto"), "mixtral-f16": (f16, "auto"), "qwen3_moe-q3": (q3, "auto")}
@@ -107,6 +121,7 @@ NAMES = [
     "qwen2_moe-raw",
     "minimax-raw",
     "deepseek_v3-old-q4",
+    "mixtral-separate-q4",
     "deepseek_v3-wide",
     "qwen3_next-stray-head",
 ]

@@ -108,3 +108,15 @@ def test_the_last_bytes_of_a_file_are_reached(sources: tuple, copied: Callable[[
 def test_a_file_of_whole_buffers_has_no_block_too_many(copied: Callable[[list[Copyable]], bytes]) -> None:
     for num_bytes in (0, 1, 4_096, sinks.BUFFER_BYTES - 4_096, sinks.BUFFER_BYTES, 2 * sinks.BUFFER_BYTES):
         assert copied([Padding(num_bytes)]) == bytes(num_bytes)
+
+
+def test_padding_is_zero_in_buffers_that_were_used_before(sources: tuple, tmp_path: Path) -> None:
+    random = Extent(0, 0, NUM_BYTES)
+    with SourceFiles(sources[0]) as files, Sink(tmp_path, lambda count, name: None, lambda file: None) as sink:
+        gatherer = Gatherer(SourceReader(files), sink)
+        for name, segments in (("first", [random, random]), ("second", [Padding(50_000_000)])):
+            sink.open(name, 0)
+            gatherer.copy(segments)
+            sink.close()
+        sink.finish()
+    assert (tmp_path / "second").read_bytes() == bytes(50_000_000)
