@@ -11,10 +11,11 @@ import time
 from collections.abc import Generator as Yields
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from streamoe_engine.band import Want
 from streamoe_engine.errors import ContextFull
 from streamoe_engine.plan import Plan
 from streamoe_engine.telemetry import Snapshot
@@ -23,8 +24,6 @@ from .events import Event, Finished, FinishReason, PrefillProgress, Timings, Tok
 from .interrupt import StopFlag
 from .sampling import Sampler
 from .text import Piece, StreamDecoder, TextTokenizer, ThinkingSplitter
-
-Want = Literal["nothing", "hidden", "last_logits", "all_logits"]
 
 
 class RunsTokens(Protocol):

@@ -89,8 +89,15 @@ def _wants_conversion(model: Path, target: Path) -> bool:
 
 def _converted(source: Path, target: Path) -> Path:
     if not is_converted(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(target.with_name(f"{target.name}.lock")):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(target.with_name(f"{target.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise ConversionFailed(
+                f"{target.parent} cannot be written: {error.strerror}",
+                f"convert to a folder of your own: streamoe convert {shlex.quote(str(source))} FOLDER",
+            ) from error
+        with _alone(lock):
             if not is_converted(target):  # another process may have done it meanwhile
                 _convert(source, target)
     return target
@@ -109,18 +116,17 @@ def _convert(source: Path, target: Path) -> None:
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    # The system releases the lock when its holder dies.
-    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+def _alone(lock: int) -> Iterator[None]:
+    # Holds the open file's lock and closes it; the system does so too when the holder dies.
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             print("waiting for another streamoe that converts this model", file=sys.stderr)
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(lock, fcntl.LOCK_EX)
         yield
     finally:
-        os.close(descriptor)
+        os.close(lock)
 
 
 def _short_hash(*facts: object) -> str:

@@ -19,7 +19,7 @@ from .caches import cache_maker
 from .embedding import StreamedEmbedding
 from .errors import ModelFolderError
 from .expert_math import ExpertMath
-from .experts import ExpertStreamer, StreamedExperts, StreamedLayer
+from .experts import ExpertStreamer, Recorder, StreamedExperts, StreamedLayer
 from .families import FAMILIES, Family
 from .guess import CrossLayer, Guesser, GuessName, NoGuess, PreviousToken
 from .head import Head
@@ -30,6 +30,7 @@ from .policies import PolicyName, make_policy
 from .pool import SlotPool
 from .quantization import stored_quantization
 from .reader import Reader
+from .record_flow import LayerRecords, RecordFlow
 from .skeleton import build_model, expert_modules, layer_of, module_at, parent_of, replace_module
 from .store import ModelStore
 from .telemetry import Counters
@@ -52,6 +53,7 @@ def assemble(
     plan: Plan,
     policy_name: PolicyName,
     guess: GuessName | Guesser,
+    recorder: Recorder | None = None,
 ) -> Assembled:
     """Build, load and connect the band of `plan`.
 
@@ -77,11 +79,12 @@ def assemble(
     reader = Reader()
     streamed = _streamed_layers(store, entries, pool, activations, _keys_a_layer(manifest))
     tier = Tier(plan.slots, plan.landing_slots, policy)
-    streamer = ExpertStreamer(streamed, pool, tier, policy, reader, guesser, plan.guess_width)
+    flow = RecordFlow(pool, tier, reader)
+    streamer = ExpertStreamer(streamed, flow, policy, guesser, plan.guess_width, recorder)
     for entry in entries:
         replace_module(model, entry.module, StreamedExperts(entry.layer, streamer))
     layers: Layers = LayerByLayer(inner, family, plan.first_layer, plan.last_layer) if family else WholeModel(inner)
-    counters = {number: layer.counters for number, layer in streamed.items()}
+    counters = {number: layer.records.counters for number, layer in streamed.items()}
     return Assembled(layers, Head(head_module) if head_module else None, reader, counters, make_caches)
 
 
@@ -171,17 +174,13 @@ def _streamed_layers(
 ) -> dict[int, StreamedLayer]:
     entries = list(entries)
     following = {entry.layer: after.layer for entry, after in pairwise(entries)}
-    return {
-        entry.layer: StreamedLayer(
-            entry,
-            store.open_records(entry.file),
-            ExpertMath(pool, entry, activations[entry.layer]),
-            entry.layer * keys_a_layer,
-            following.get(entry.layer),
-            Counters(entry.layer),
-        )
-        for entry in entries
-    }
+    streamed = {}
+    for entry in entries:
+        number = entry.layer
+        records = LayerRecords(entry, store.open_records(entry.file), number * keys_a_layer, Counters(number))
+        math = ExpertMath(pool, entry, activations[number])
+        streamed[number] = StreamedLayer(number, records, math, following.get(number))
+    return streamed
 
 
 def _guesser(

@@ -22,6 +22,7 @@ from . import footprint
 from .assembly import Assembled, assemble
 from .caches import SequenceState
 from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
+from .experts import Recorder
 from .guess import Guesser, GuessName
 from .kv.formats import KvFormat, kv_format
 from .library_cache import give_back_library_cache
@@ -42,7 +43,8 @@ class BandOptions:
     """How to open a band. layers is inclusive, None for all; guess may be a Guesser of one's own.
 
     compute_dtype None: float32 on the CPU, the checkpoint's own type on a GPU. kv None: as computed.
-    tokenizer_bytes: what the caller measured around loading its tokenizer, a row of the plan.
+    tokenizer_bytes: what the caller measured around loading its tokenizer, a row of the plan. recorder is told what
+    each token and chunk was routed to.
     """
 
     budget_bytes: int
@@ -55,6 +57,7 @@ class BandOptions:
     chunk_tokens: int = DEFAULT_CHUNK_TOKENS
     compute_dtype: ComputeDtype | None = None
     tokenizer_bytes: int = 0
+    recorder: Recorder | None = None
 
 
 class Band:
@@ -76,7 +79,7 @@ class Band:
         _bound_allocators()
         try:
             guess = "none" if options.guess_width == 0 else options.guess
-            parts = assemble(store, plan, options.policy, guess)
+            parts = assemble(store, plan, options.policy, guess, options.recorder)
             give_back_library_cache()
         except BaseException:
             store.close()

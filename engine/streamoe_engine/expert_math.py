@@ -6,7 +6,7 @@ functions, so a result never depends on where a record came from. Refuses to kno
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 import mlx.core as mx
@@ -25,8 +25,13 @@ class ExpertMath:
         self._fields = {field.name: field for field in entry.record.fields}
         self._is_gated = "gate_proj.weight" in self._fields
 
-    def one_token(self, x: mx.array, slots: Sequence[int]) -> mx.array:
-        """x (1, width) through each slot's expert: (len(slots), width), lazy, in the order of `slots`."""
+    def one_token(self, x: mx.array, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> mx.array:
+        """x (1, width) through each slot's expert: (len(slots), width), lazy, in the order of `slots`.
+
+        landed yields positions in `slots` as their records land; one lazy product takes them all together.
+        """
+        for _ in landed:
+            pass
         if self._weights_match(x):
             project = self._gathered(mx.array(list(slots), dtype=mx.uint32))
             rows = mx.broadcast_to(x[:, None, :], (len(slots), 1, x.shape[-1]))

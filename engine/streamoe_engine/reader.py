@@ -91,18 +91,16 @@ class Reader:
             read.state = ReadState.CANCELLED
             return True
 
-    def wait_done(self, reads: Iterable[Read]) -> None:
+    def wait_for_any(self, reads: Sequence[Read]) -> None:
+        """Return when at least one is done, well or not."""
+        with self._lock:
+            self._landed.wait_for(lambda: any(read.is_done for read in reads))
+
+    def wait_for_all(self, reads: Iterable[Read]) -> None:
         """Return when all are done, well or not."""
         reads = tuple(reads)
         with self._lock:
             self._landed.wait_for(lambda: all(read.is_done for read in reads))
-
-    def wait(self, reads: Sequence[Read]) -> None:
-        """Return when all are done. Raises the first one's error, after all of them are done."""
-        self.wait_done(reads)
-        for read in reads:
-            if read.error is not None:
-                raise read.error
 
     def drain(self) -> None:
         """Drop the queued reads and return when no thread is busy: no slot is written to afterwards."""

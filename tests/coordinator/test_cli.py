@@ -226,3 +226,25 @@ def test_messages_from_a_pipe(run_streamoe: Run, embedded_folder: Path) -> None:
     assert done.stderr.count(" tok · ") == 2
     assert "tokens used" in done.stderr
     assert "/nosuch is no command" in done.stderr
+
+
+def test_a_reader_that_leaves_ends_the_program_quietly(
+    clean_environment: dict[str, str], embedded_folder: Path
+) -> None:
+    command = [sys.executable, "-m", "streamoe_coordinator", "chat", str(embedded_folder), "--budget", "256MiB"]
+    command += ["--prompt", "Tell me a story.", "--max-tokens", "40"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=clean_environment) as program:
+        assert program.stdout is not None and program.stderr is not None
+        program.stdout.read(1)
+        program.stdout.close()
+        shown = program.stderr.read()
+    assert program.returncode == 1
+    assert "Traceback" not in shown and "BrokenPipe" not in shown
+
+
+def test_an_encoding_without_the_letters_breaks_nothing(run_streamoe: Run, small_folder: Path) -> None:
+    latin = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = run_streamoe("plan", small_folder, "--budget", BUDGET, env=latin)
+    assert done.returncode == 0, done.stderr
+    assert "peak is promised ? 400.00 MiB" in done.stdout

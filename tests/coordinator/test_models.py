@@ -38,3 +38,11 @@ def test_without_a_model_and_a_cap_the_embedded_one_answers(run_streamoe: Run) -
     assert done.returncode == 0, done.stderr
     assert "Paris" in done.stdout
     assert "peak is promised ≤ 256.00 MiB" in done.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_an_error_with_a_way_out(run_streamoe: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run_streamoe("chat", "--prompt", "hi", env={"XDG_CACHE_HOME": str(tmp_path / "file")})
+    assert done.returncode == 1
+    assert "cannot be written" in done.stderr and "streamoe convert " in done.stderr
+    assert "Traceback" not in done.stderr

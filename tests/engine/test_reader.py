@@ -33,7 +33,7 @@ def test_every_read_lands_in_its_own_view(records: Path) -> None:
     reads = [make_read(file, n, buffer[n * RECORD : (n + 1) * RECORD]) for n in range(16)]
     reader.submit(reads[:8], demand=True)
     reader.submit(reads[8:], demand=False)
-    reader.wait(reads)
+    reader.wait_for_all(reads)
     assert bytes(buffer) == records.read_bytes()
     reader.close()
     file.close()
@@ -71,7 +71,7 @@ def test_demand_goes_first_and_a_guess_can_be_cancelled_or_promoted(tmp_path: Pa
     assert not reader.cancel(wrong)
     reader.promote([right])
     gate.let(3)
-    reader.wait([running, right, late])
+    reader.wait_for_all([running, right, late])
     assert gate.order == [0, 2, 3]
     assert wrong.state is ReadState.CANCELLED
     reader.close()
@@ -88,16 +88,18 @@ def test_draining_drops_what_waits_and_ends_what_runs(tmp_path: Path) -> None:
     reader.close()
 
 
-def test_an_error_reaches_the_one_who_waits_and_the_reader_goes_on(records: Path) -> None:
+def test_an_error_is_kept_with_its_read_and_the_reader_goes_on(records: Path) -> None:
     os.truncate(records, 10 * RECORD)
     reader, file, buffer = Reader(2), UncachedFile(records), aligned_buffer(RECORD)
     bad, good = make_read(file, 12, buffer), make_read(file, 3, buffer)
     reader.submit([bad], demand=True)
-    with pytest.raises(ReadFailed, match="the file ends") as caught:
-        reader.wait([bad])
-    assert (caught.value.path, caught.value.offset) == (records, 12 * RECORD)
+    reader.wait_for_any([bad])
+    assert isinstance(bad.error, ReadFailed)
+    assert "the file ends" in str(bad.error)
+    assert (bad.error.path, bad.error.offset) == (records, 12 * RECORD)
     reader.submit([good], demand=True)
-    reader.wait([good])
+    reader.wait_for_all([good])
+    assert good.error is None
     assert bytes(buffer[:4]) == b"\x03" * 4
     reader.close()
     file.close()

@@ -1,0 +1,232 @@
+"""Records on their way to slots: demand, guesses, and the ring of a chunk.
+
+Owns the bookkeeping between the tier (who lies where) and the reader (what is being read). Refuses to know what
+is multiplied, and who guessed. The rule it keeps: a slot that a pick lies in is never read over before that pick
+is settled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from .manifest import ExpertLayer
+from .pool import SlotPool
+from .reader import Read, Reader
+from .telemetry import Counters
+from .tier import Tier
+from .uncached import UncachedFile
+
+
+@dataclass(frozen=True, slots=True)
+class LayerRecords:
+    """One layer's records. key_base + expert number is an expert's key."""
+
+    entry: ExpertLayer
+    file: UncachedFile
+    key_base: int
+    counters: Counters
+
+
+@dataclass(slots=True)
+class Placed:
+    """One token's picks: slots[i] is pick i's; arriving holds, by position, the reads that must land first."""
+
+    keys: list[int]
+    slots: list[int]
+    arriving: dict[int, Read] = field(default_factory=dict)
+
+
+class RecordFlow:
+    """Brings records into slots. All calls come from the compute thread."""
+
+    def __init__(self, pool: SlotPool, tier: Tier, reader: Reader) -> None:
+        self._pool, self._tier, self._reader = pool, tier, reader
+        # Reads begun early and not yet known to be right or wrong, and wrong ones a thread is still busy with.
+        self._early: dict[int, Read] = {}
+        self._parked: dict[int, Read] = {}
+
+    # ---- one token ----------------------------------------------------------------------------------------------
+
+    def place(self, layer: LayerRecords, experts: Sequence[int]) -> Placed:
+        """Give each pick its slot: hits keep theirs, misses claim a landing one and are read at once."""
+        keys = [layer.key_base + expert for expert in experts]
+        self._drop_wrong_guesses(layer, set(keys))
+        placed = Placed(keys, [-1] * len(keys))
+        for position, key in enumerate(keys):  # all hits are held before any miss claims a slot
+            if (read := self._take_early(key)) is not None:
+                placed.arriving[position], placed.slots[position] = read, read.slot
+            elif (slot := self._tier.find(key)) is not None:
+                self._tier.hold(slot)
+                placed.slots[position] = slot
+        num_guess_hits = len(placed.arriving)
+        self._reader.promote(placed.arriving.values())
+        misses = []
+        for position, key in enumerate(keys):
+            if placed.slots[position] < 0:
+                read = self._claim(layer, key)
+                assert read is not None, "the plan keeps a landing slot for every pick"
+                placed.arriving[position], placed.slots[position] = read, read.slot
+                misses.append(read)
+        self._reader.submit(misses, demand=True)
+        _count(layer, len(keys), len(misses), num_guess_hits)
+        return placed
+
+    def read_early(self, layer: LayerRecords, experts: Sequence[int]) -> None:
+        """Begin reading what this layer may pick next, behind every demand; what is here already is left alone."""
+        reads = []
+        for expert in experts:
+            key = layer.key_base + expert
+            if self._tier.find(key) is not None:
+                continue
+            read = self._claim(layer, key)
+            if read is None:  # every landing slot is busy: guess less, never wait
+                break
+            self._early[key] = read
+            reads.append(read)
+        self._reader.submit(reads, demand=False)
+
+    def landed(self, layer: LayerRecords, placed: Placed) -> Iterator[list[int]]:
+        """Positions of picks whose record is in its slot: the hits first, then the others as they land.
+
+        Raises ReadFailed.
+        """
+        if here := [position for position in range(len(placed.slots)) if position not in placed.arriving]:
+            yield here
+        waiting = dict(placed.arriving)
+        while waiting:
+            self._wait_for_any(layer, list(waiting.values()))
+            landed = [position for position, read in waiting.items() if read.is_done]
+            for position in landed:
+                _raise_if_failed(waiting.pop(position))
+            yield landed
+
+    def wait(self, layer: LayerRecords, placed: Placed) -> None:
+        """Return when every pick's record is in its slot. Raises ReadFailed."""
+        for _ in self.landed(layer, placed):
+            pass
+
+    def settle(self, slots: Sequence[int]) -> None:
+        """These slots' picks have been used: admit the deserving, let the others land again."""
+        for slot in slots:
+            self._tier.settle(slot)
+
+    # ---- a chunk of tokens ----------------------------------------------------------------------------------------
+
+    def arrivals(self, layer: LayerRecords, experts: Sequence[int]) -> Iterator[list[tuple[int, int]]]:
+        """Batches of (expert, slot): first those already here, then records as they land; each is read once.
+
+        The landing slots are a ring: a batch's slots are settled when the next is asked for, and read over by
+        the next records while the batch after it is multiplied. Raises ReadFailed.
+        """
+        self._drop_wrong_guesses(layer, {layer.key_base + expert for expert in experts})
+        here: list[tuple[int, int]] = []
+        flying, absent = deque[Read](), deque[int]()
+        for expert in experts:
+            key = layer.key_base + expert
+            if (read := self._take_early(key)) is not None:
+                flying.append(read)
+            elif (slot := self._tier.find(key)) is not None:
+                self._tier.hold(slot)
+                here.append((expert, slot))
+            else:
+                absent.append(key)
+        self._reader.promote(flying)
+        _count(layer, len(experts), len(absent), len(flying))
+        self._refill(layer, absent, flying)
+        if here:
+            yield here
+            self.settle([slot for _, slot in here])
+        while absent or flying:
+            self._refill(layer, absent, flying)
+            if not flying:  # wrong guesses hold every landing slot: let them end, then go on
+                self._end_parked()
+                continue
+            batch = self._land(layer, flying)
+            yield batch
+            self.settle([slot for _, slot in batch])
+
+    def start_over(self) -> None:
+        """After a failed read: nothing in flight, no slot held, nothing half-read counted as here."""
+        self._reader.drain()
+        self._early.clear()
+        self._parked.clear()
+        self._tier.forget_landing()
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _claim(self, layer: LayerRecords, key: int) -> Read | None:
+        slot = self._tier.claim(key)
+        if slot is None:
+            return None
+        stride = layer.entry.record.stride_bytes
+        view = self._pool.slot_bytes_view(slot)[:stride]
+        return Read(key, slot, layer.file, (key - layer.key_base) * stride, view)
+
+    def _take_early(self, key: int) -> Read | None:
+        return self._early.pop(key, None) or self._parked.pop(key, None)
+
+    def _drop_wrong_guesses(self, layer: LayerRecords, picked: set[int]) -> None:
+        for key in [key for key in self._early if key not in picked]:
+            read = self._early.pop(key)
+            if self._reader.cancel(read):
+                self._tier.forget(read.slot)
+                self._tier.give_back(read.slot)
+            else:
+                self._parked[key] = read
+                layer.counters.guesses += 1
+                layer.counters.wasted += 1
+                layer.counters.read_bytes += layer.entry.record.stride_bytes
+        for key in [key for key, read in self._parked.items() if read.is_done and key not in picked]:
+            self._unpark(key)
+
+    def _unpark(self, key: int) -> None:
+        read = self._parked.pop(key)
+        if read.error is not None:  # nobody asked for it: the demand will meet the error, if there is one
+            self._tier.forget(read.slot)
+        self._tier.give_back(read.slot)
+
+    def _end_parked(self) -> None:
+        assert self._parked, "a landing slot is free unless a read holds it"
+        self._reader.wait_for_all(self._parked.values())
+        for key in list(self._parked):
+            self._unpark(key)
+
+    def _refill(self, layer: LayerRecords, absent: deque[int], flying: deque[Read]) -> None:
+        reads = []
+        while absent and (read := self._claim(layer, absent[0])) is not None:
+            absent.popleft()
+            reads.append(read)
+        self._reader.submit(reads, demand=True)
+        flying.extend(reads)
+
+    def _land(self, layer: LayerRecords, flying: deque[Read]) -> list[tuple[int, int]]:
+        """Wait for one read, then take all that have landed by then."""
+        self._wait_for_any(layer, list(flying))
+        landed = [read for read in flying if read.is_done]
+        for read in landed:
+            flying.remove(read)
+            _raise_if_failed(read)
+        return [(read.key - layer.key_base, read.slot) for read in landed]
+
+    def _wait_for_any(self, layer: LayerRecords, reads: Sequence[Read]) -> None:
+        start = time.perf_counter()
+        self._reader.wait_for_any(reads)
+        layer.counters.wait_s += time.perf_counter() - start
+
+
+def _raise_if_failed(read: Read) -> None:
+    if read.error is not None:
+        raise read.error
+
+
+def _count(layer: LayerRecords, num_picks: int, num_misses: int, num_guess_hits: int) -> None:
+    counts = layer.counters
+    counts.picks += num_picks
+    counts.misses += num_misses
+    counts.guess_hits += num_guess_hits
+    counts.hits += num_picks - num_misses - num_guess_hits
+    counts.guesses += num_guess_hits
+    counts.read_bytes += (num_misses + num_guess_hits) * layer.entry.record.stride_bytes
