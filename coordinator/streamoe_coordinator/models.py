@@ -25,6 +25,7 @@ from streamoe_engine.errors import ConversionFailed, NotAModelFolder, UsageError
 from streamoe_engine.manifest import FORMAT_VERSION, MANIFEST_FILE
 from streamoe_engine.sizes import MIB
 
+# More than the embedded model takes on any platform: what `doctor` holds this machine's memory against.
 EMBEDDED_BUDGET = 256 * MIB
 
 

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from streamoe_engine.errors import PlanDoesNotFit, UsageError
 from streamoe_engine.manifest import read_manifest
-from streamoe_engine.sizes import format_size, parse_size, size_argument
+from streamoe_engine.sizes import MIB, format_size, parse_size, round_up, size_argument
 
-from .models import EMBEDDED_BUDGET
+# Without --budget the embedded model gets its smallest cap and room for about a third of its experts, so that
+# a first look shows streaming.
+EMBEDDED_HOT_BYTES = 11 * MIB
 
 if TYPE_CHECKING:
     from streamoe_engine.band import BandOptions
@@ -57,17 +59,17 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
         "policy": flags.policy,
         "tokenizer_bytes": tokenizer_bytes,
     }
-    options = BandOptions(EMBEDDED_BUDGET, **{name: value for name, value in given.items() if value is not None})
+    options = BandOptions(1, **{name: value for name, value in given.items() if value is not None})
     if flags.budget is not None:
         return replace(options, budget_bytes=parse_size(flags.budget))
+    smallest = smallest_budget(folder, options)
     if not is_embedded:
-        smallest = smallest_budget(folder, options)
         raise UsageError(
             "--budget is missing: the cap on all memory of this process",
             f"the smallest that fits is --budget {size_argument(smallest)} ({format_size(smallest)}); "
             "more keeps more experts in memory",
         )
-    return options
+    return replace(options, budget_bytes=round_up(smallest + EMBEDDED_HOT_BYTES, MIB))
 
 
 def smallest_budget(folder: Path, options: BandOptions) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from streamoe_engine.errors import PlanDoesNotFit, UsageError
+from streamoe_engine.errors import PlanDoesNotFit
 from streamoe_engine.plan import Plan
 from streamoe_engine.sizes import parse_size
 
@@ -40,13 +40,11 @@ def plan(
         from ..terminal import chat, editor  # noqa: F401
         from ..text import load_text
 
-        if budget is not None and budgets is not None:
-            raise UsageError("--budget and --budgets are both given", "give one of them")
-        caps = None if budgets is None else [parse_size(text) for text in budgets.split(",")]
+        texts = [text for text in (budget, *(budgets or "").split(",")) if text]
+        caps = None if budgets is None else sorted({parse_size(text) for text in texts})
         folder = resolve_model(model, may_convert=yes)
         _, tokenizer_bytes = load_text(folder)
-        first = budget if budgets is None else budgets.split(",")[0]
-        flags = EngineFlags(first, ctx, kv, layers, chunk, guess_width=guess_width)
+        flags = EngineFlags(texts[0] if texts else None, ctx, kv, layers, chunk, guess_width=guess_width)
         band = band_options(flags, folder, tokenizer_bytes, is_embedded=model is None)
         plans = [_try_plan(plan_for, folder, replace(band, budget_bytes=cap)) for cap in caps or [band.budget_bytes]]
         smallest = smallest_budget(folder, band)
