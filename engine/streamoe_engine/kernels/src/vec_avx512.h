@@ -79,32 +79,27 @@ ST_FN vgroup v_group(int bits, const float *scale, const float *bias) {
     return group;
 }
 
-/* Byte 4 * l of the result holds bits [bits * l, bits * l + 8) of each pair's 64 bits. */
-ST_FN __m512i v_spread(int bits, int pair_bits, __m512i pairs) {
-#define ST_AT(l) ((int64_t)(2 * (l) * pair_bits) | (int64_t)(2 * (l) * pair_bits + bits) << 32)
-    const __m512i at = _mm512_set_epi64(ST_AT(7), ST_AT(6), ST_AT(5), ST_AT(4), ST_AT(3), ST_AT(2), ST_AT(1), 0);
-#undef ST_AT
-    const __m512i own = _mm512_set1_epi64((int64_t)bits << 32);
-    return _mm512_multishift_epi64_epi8(pair_bits ? at : own, pairs);
-}
-
-/* The sixteen codes from index k (a multiple of 16), one in each lane's low byte; bits above the code are not its. */
+/* The sixteen codes from index k (a multiple of 16), one in each lane's low bits; what is above is not its. */
 ST_FN __m512i v_codes(int bits, const uint8_t *row, int64_t k) {
     const uint8_t *from = row + k / 8 * bits;
-    if (bits <= 4) return v_spread(bits, bits, _mm512_set1_epi64((int64_t)st_bytes(from, 2 * bits)));
-    /* Sixteen codes pass 64 bits: give each pair its own three bytes, shifted by what is left of a byte. */
-    __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)((1 << 2 * bits) - 1), from);
-#define ST_PAIR(l, b) ((int64_t)(2 * (l) * bits / 8 + (b)) << 8 * (b))
-#define ST_BYTES(l) (ST_PAIR(l, 0) | ST_PAIR(l, 1) | ST_PAIR(l, 2))
-    const __m512i at = _mm512_set_epi64(ST_BYTES(7), ST_BYTES(6), ST_BYTES(5), ST_BYTES(4), ST_BYTES(3), ST_BYTES(2),
-                                        ST_BYTES(1), ST_BYTES(0));
+    __m512i pairs;
+    int step, wrap; /* bit at which pair l starts: step * l % wrap */
+    if (bits <= 4) {
+        pairs = _mm512_set1_epi64((int64_t)st_bytes(from, 2 * bits));
+        step = 2 * bits, wrap = 64;
+    } else { /* sixteen codes pass 64 bits: give each pair the two bytes it lies in */
+#define ST_BYTES(l) ((int64_t)(2 * bits * (l) / 8) | (int64_t)(2 * bits * (l) / 8 + 1) << 8)
+        const __m512i at = _mm512_set_epi64(ST_BYTES(7), ST_BYTES(6), ST_BYTES(5), ST_BYTES(4), ST_BYTES(3),
+                                            ST_BYTES(2), ST_BYTES(1), ST_BYTES(0));
 #undef ST_BYTES
-#undef ST_PAIR
-    __m512i pairs = _mm512_permutexvar_epi8(at, _mm512_castsi128_si512(bytes));
-#define ST_AT(l) ((int64_t)(2 * (l) * bits % 8) | (int64_t)(2 * (l) * bits % 8 + bits) << 32)
-    const __m512i shifts =
-        _mm512_set_epi64(ST_AT(7), ST_AT(6), ST_AT(5), ST_AT(4), ST_AT(3), ST_AT(2), ST_AT(1), ST_AT(0));
-#undef ST_AT
+        __m128i bytes = _mm_maskz_loadu_epi8((__mmask16)((1 << 2 * bits) - 1), from);
+        pairs = _mm512_permutexvar_epi8(at, _mm512_castsi128_si512(bytes));
+        step = 2 * bits, wrap = 8;
+    }
+#define ST_SHIFT(l) ((int64_t)(step * (l) % wrap) | (int64_t)(step * (l) % wrap + bits) << 32)
+    const __m512i shifts = _mm512_set_epi64(ST_SHIFT(7), ST_SHIFT(6), ST_SHIFT(5), ST_SHIFT(4), ST_SHIFT(3),
+                                            ST_SHIFT(2), ST_SHIFT(1), ST_SHIFT(0));
+#undef ST_SHIFT
     return _mm512_multishift_epi64_epi8(shifts, pairs);
 }
 
