@@ -55,7 +55,8 @@ $(INSTALLED): pyproject.toml requirements.lock
 	@echo "installing into .venv, once" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
-	@$(BIN)/python -m pip install --quiet --constraint requirements.lock --editable .
+	@# setuptools warns at every editable install of several source roots, at length; nothing here is ambiguous.
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --constraint requirements.lock --editable .
 	@touch $@
 
 $(INSTALLED_DEV): $(INSTALLED)

@@ -40,6 +40,11 @@ def bf16_floats(bits: NDArray[np.uint16]) -> NDArray[np.float32]:
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
+def as_bf16(values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """float32 rounded to what bfloat16 can hold."""
+    return bf16_floats(bf16_bits(values))
+
+
 def code_pieces(seed: int, name: str, num_bytes: int) -> Iterator[NDArray[np.uint8]]:
     """Uniform 4-bit codes, two a byte, in pieces."""
     generator = generator_for(seed, name)
@@ -68,6 +73,15 @@ def quantize_8bit(values: NDArray[np.float32]) -> tuple[NDArray[np.uint8], NDArr
     scales, biases = bf16_bits((high - low) / 255), bf16_bits(low)
     codes = np.rint((groups - bf16_floats(biases)[..., None]) / bf16_floats(scales)[..., None])
     return np.clip(codes, 0, 255).astype(np.uint8).reshape(values.shape), scales, biases
+
+
+def dequantize_8bit(
+    codes: NDArray[np.uint8], scales: NDArray[np.uint16], biases: NDArray[np.uint16]
+) -> NDArray[np.float32]:
+    """What the codes of quantize_8bit stand for: (rows, columns) float32."""
+    groups = codes.reshape(len(codes), -1, GROUP).astype(np.float32)
+    values = groups * bf16_floats(scales)[..., None] + bf16_floats(biases)[..., None]
+    return values.reshape(codes.shape)
 
 
 def router_rows(seed: int, name: str, rows: int, columns: int, skew: float, std: float) -> NDArray[np.float32]:

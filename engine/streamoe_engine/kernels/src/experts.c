@@ -4,6 +4,8 @@
  */
 #include "streamoe_kernels.h"
 
+#include <stddef.h>
+
 #include "isa.h"
 #include "work.h"
 
