@@ -25,7 +25,6 @@ from typing import IO, Self
 
 from streamoe_engine.footprint import cgroup_folders
 
-_SAMPLE_S = 0.01
 _LARGEST_CHARGE_BYTES = 2 * 1024**2  # a huge page, or page cache read ahead as one folio
 _COULD_NOT_JOIN = 125
 # The shell joins the group and becomes the command, so the harness's own pages are never charged to the group.
@@ -59,7 +58,7 @@ class GroupMemory:
 @dataclass(frozen=True, slots=True)
 class CgroupRun:
     """One finished command. peak_bytes is the kernel's; anonymous_peak_bytes and cache_peak_bytes are the highest
-    of samples 10 ms apart, and so is peak_rss_bytes, the process's own VmHWM. met_limit: the group was held down by
+    of samples sample_s apart, and so is peak_rss_bytes, the process's own VmHWM. met_limit: the group was held down by
     its limit (page cache gives way first). read_bytes came from storage, past or through the page cache."""
 
     returncode: int
@@ -168,6 +167,7 @@ def run_in_cgroup(
     stdin: str | None = None,
     timeout_s: float = 120.0,
     cold: bool = False,
+    sample_s: float = 0.01,
 ) -> CgroupRun:
     """Run a command to its end in a fresh group. Raises subprocess.TimeoutExpired after timeout_s, all killed."""
     if cold:
@@ -178,7 +178,7 @@ def run_in_cgroup(
         given.write(stdin or "")
         given.seek(0)
         process = subprocess.Popen(group.command(argv), stdin=given, stdout=out, stderr=err, env=env, cwd=cwd)
-        peaks = _watch(process, group, timeout_s)
+        peaks = _watch(process, group, timeout_s, sample_s)
         memory = group.memory()
         stdout, stderr = (_text(stream) for stream in (out, err))
     assert process.returncode != _COULD_NOT_JOIN, stderr
@@ -224,7 +224,7 @@ class _Peaks:
     read_bytes: int = 0
 
 
-def _watch(process: subprocess.Popen[bytes], group: Cgroup, timeout_s: float) -> _Peaks:
+def _watch(process: subprocess.Popen[bytes], group: Cgroup, timeout_s: float, sample_s: float) -> _Peaks:
     # Samples until the process ends. WNOWAIT leaves it a zombie, whose I/O counts can still be read, exact.
     peaks, deadline_s, proc = _Peaks(), time.monotonic() + timeout_s, Path("/proc", str(process.pid))
     while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
@@ -236,7 +236,7 @@ def _watch(process: subprocess.Popen[bytes], group: Cgroup, timeout_s: float) ->
         peaks.anonymous_bytes = max(peaks.anonymous_bytes, memory.anonymous_bytes)
         peaks.cache_bytes = max(peaks.cache_bytes, memory.cache_bytes)
         peaks.rss_bytes = max(peaks.rss_bytes, _named(proc / "status").get("VmHWM:", 0) * 1024)
-        time.sleep(_SAMPLE_S)
+        time.sleep(sample_s)
     peaks.read_bytes = _named(proc / "io")["read_bytes:"]
     process.wait()
     return peaks

@@ -8,22 +8,26 @@ from pathlib import Path
 
 import numpy as np
 
-from streamoe_engine.band import Band, BandOptions, host_costs, plan_request
+from streamoe_engine.band import Band, BandOptions, plan_request
 from streamoe_engine.manifest import read_manifest
-from streamoe_engine.plan import smallest_budget
+from streamoe_engine.plan import HostCosts, page_table_bytes, smallest_budget
+from streamoe_engine.sizes import MIB
+from streamoe_engine.store import ModelStore
+
+# Not measured, so that pools have the very size a test asks for.
+HOST = HostCosts(runtime_bytes=64 * MIB)
 
 
 def budget_for_slots(folder: Path, options: BandOptions, extra_slots: int) -> int:
     """The cap that gives the smallest pool of these options and extra_slots more."""
-    manifest, host = read_manifest(folder), host_costs(options.tokenizer_bytes)
+    manifest, request = read_manifest(folder), plan_request(ModelStore(folder), options)
     stride = max(entry.record.stride_bytes for entry in manifest.experts)
-    # Two looks at this process's own footprint may fall on two sides of a rounding step: a slot at the most.
-    return smallest_budget(manifest, plan_request(options), host) + extra_slots * stride
+    return smallest_budget(manifest, request, HOST) + extra_slots * (stride + page_table_bytes(stride))
 
 
 def open_band(folder: Path, extra_slots: int = 0, **options: object) -> Band:
-    """A band whose pool is the smallest one and extra_slots more."""
-    chosen = BandOptions(budget_bytes=1, **{"ctx_tokens": 256, **options})  # type: ignore[arg-type]
+    """A band whose pool is the smallest one and extra_slots more; through MLX unless a backend is named."""
+    chosen = BandOptions(budget_bytes=1, **{"ctx_tokens": 256, "backend": "mlx", "host": HOST, **options})  # type: ignore[arg-type]
     return Band.open(folder, replace(chosen, budget_bytes=budget_for_slots(folder, chosen, extra_slots)))
 
 

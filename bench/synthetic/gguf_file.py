@@ -6,6 +6,7 @@ package. Refuses to know how a matrix is encoded: Q4_0 has the bytes of the MLX 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from math import prod, sqrt
 from pathlib import Path
@@ -21,6 +22,7 @@ from .shapes import Shape
 from .spare_cache import give_pages_back
 from .tokenizer import CHAT_TEMPLATE, END_OF_TEXT_ID, END_OF_TURN_ID, NUM_BYTES, SPECIAL_TOKENS, vocabulary
 
+PAGE_BYTES = 4096
 _NORMAL, _CONTROL = 1, 3  # GGUF token types
 
 
@@ -191,4 +193,6 @@ def write_file(recipe: Recipe, path: Path, encoding_name: EncodingName = "q4_0")
     writer.write_ti_data_to_file()
     out.write()
     writer.close()
+    # Whole pages, so that a loop device shows all of it (bench/peers).
+    os.truncate(path, -(-path.stat().st_size // PAGE_BYTES) * PAGE_BYTES)
     return path.stat().st_size

@@ -12,10 +12,12 @@ from typing import Annotated
 
 import typer
 
+from .commands.bench import bench
 from .commands.chat import chat
 from .commands.convert import convert
 from .commands.doctor import doctor
 from .commands.plan import plan
+from .commands.tier_sim import tier_sim
 from .commands.verify import verify
 from .edge import EXIT_CODES
 
@@ -28,6 +30,8 @@ app = typer.Typer(
 )
 for command in (chat, plan, convert, verify, doctor):
     app.command(epilog=EXIT_CODES)(command)
+app.command("tier-sim", epilog=EXIT_CODES)(tier_sim)
+app.add_typer(bench, name="bench")
 
 
 def _print_version(is_asked: bool) -> None:

@@ -15,6 +15,8 @@ from streamoe_engine.errors import PlanDoesNotFit, UsageError
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import MIB, format_size, parse_size, round_up, size_argument
 
+from .config import read_config
+
 # Without --budget the embedded model gets its smallest cap and room for about a third of its experts, so that
 # a first look shows streaming.
 EMBEDDED_HOT_BYTES = 11 * MIB
@@ -35,10 +37,14 @@ class EngineFlags:
     guess: str | None = None
     guess_width: int | None = None
     policy: str | None = None
+    reader_threads: int | None = None
 
 
 def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_embedded: bool) -> BandOptions:
-    """The engine's options. Raises UsageError for a value that is none, and for a missing cap, with the smallest."""
+    """The engine's options: flags, then the user's configuration file, then the engine's defaults.
+
+    Raises UsageError for a value that is none, and for a missing cap, with the smallest.
+    """
     from streamoe_engine.band import BandOptions
     from streamoe_engine.guess import GUESS_NAMES
     from streamoe_engine.kv.formats import KV_ELEMENT_BYTES
@@ -46,7 +52,9 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
     from streamoe_engine.policies import POLICY_NAMES
 
     _check_word("--kv", flags.kv, tuple(KV_ELEMENT_BYTES))
-    _check_word("--guess", flags.guess, GUESS_NAMES)
+    config = read_config()
+    guess = flags.guess or config.get("guess")
+    _check_word("--guess", guess, GUESS_NAMES)
     _check_word("--policy", flags.policy, POLICY_NAMES)
     most = read_manifest(folder).max_context or DEFAULT_CTX_TOKENS
     given: dict[str, Any] = {
@@ -54,9 +62,10 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
         "kv": flags.kv,
         "layers": None if flags.layers is None else parse_layers(flags.layers),
         "chunk_tokens": flags.chunk,
-        "guess": flags.guess,
-        "guess_width": flags.guess_width,
+        "guess": guess,
+        "guess_width": config.get("guess_width") if flags.guess_width is None else flags.guess_width,
         "policy": flags.policy,
+        "reader_threads": flags.reader_threads or config.get("reader_threads"),
         "tokenizer_bytes": tokenizer_bytes,
     }
     options = BandOptions(1, **{name: value for name, value in given.items() if value is not None})

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 
 import typer
 
-MEMORY, MODEL, SAMPLING, ENGINE, OUTPUT = "Memory", "Model", "Sampling", "Engine", "Output"
+MEMORY, MODEL, SAMPLING, ENGINE, OUTPUT, BENCH = "Memory", "Model", "Sampling", "Engine", "Output", "Measurement"
 
 
-def _option(*names: str, panel: str, text: str, metavar: str | None = None) -> Any:
+def _option(*names: str, panel: str, text: str, metavar: str | None = None, least: int | None = None) -> Any:
     variable = "STREAMOE_" + names[0].split("/")[0].strip("-").upper().replace("-", "_")
-    return typer.Option(*names, envvar=variable, help=text, rich_help_panel=panel, metavar=metavar)
+    return typer.Option(*names, envvar=variable, help=text, rich_help_panel=panel, metavar=metavar, min=least)
 
 
 Model = Annotated[
@@ -65,7 +65,10 @@ GuessWidth = Annotated[
 ]
 Policy = Annotated[
     str | None,
-    _option("--policy", panel=ENGINE, metavar="lru|lfu|sampled", text="Which experts stay in the hot tier."),
+    _option("--policy", panel=ENGINE, metavar="next-use|lru|lfu|sampled", text="Which experts stay in the hot tier."),
+]
+ReaderThreads = Annotated[
+    int | None, _option("--reader-threads", panel=ENGINE, metavar="N", least=1, text="Threads that read experts.")
 ]
 
 Prompt = Annotated[
@@ -124,3 +127,29 @@ RepetitionPenalty = Annotated[
 ]
 
 AsJson = Annotated[bool, _option("--json", panel=OUTPUT, text="One JSON object on stdout, nothing else.")]
+
+Tokens = Annotated[int, _option("--tokens", panel=BENCH, metavar="N", least=1, text="Tokens to decode and time.")]
+PromptTokens = Annotated[
+    int, _option("--prompt-tokens", panel=BENCH, metavar="N", least=1, text="Length of the prompt.")
+]
+Forced = Annotated[
+    bool, _option("--forced", panel=BENCH, text="Run random tokens, not text: for models of random weights.")
+]
+Rounds = Annotated[int, _option("--rounds", panel=BENCH, metavar="N", least=1, text="Runs of each setting.")]
+SweepBudgets = Annotated[str, _option("--budgets", panel=MEMORY, metavar="A,B,C", text="The caps to measure.")]
+Csv = Annotated[Path | None, _option("--csv", panel=OUTPUT, metavar="FILE", text="Also write the rows here.")]
+Svg = Annotated[Path | None, _option("--svg", panel=OUTPUT, metavar="FILE", text="Also draw them here.")]
+Out = Annotated[Path, _option("--out", panel=OUTPUT, metavar="FILE", text="The trace to write.")]
+Prompts = Annotated[
+    Path | None, _option("--prompts", panel=BENCH, metavar="FILE", text="JSON: a list of prompts, or lists by kind.")
+]
+OnePrompt = Annotated[str | None, _option("--prompt", panel=BENCH, metavar="TEXT", text="One prompt.")]
+AnswerTokens = Annotated[
+    int, _option("--max-tokens", panel=BENCH, metavar="N", least=1, text="Longest answer to each prompt.")
+]
+TraceFile = Annotated[Path, typer.Argument(help="A trace that `streamoe bench trace` wrote.")]
+Slots = Annotated[str, _option("--slots", panel=BENCH, metavar="A,B,C", text="Numbers of slots to try.")]
+Widths = Annotated[str, _option("--widths", panel=BENCH, metavar="A,B,C", text="Guesses a layer to try.")]
+TraceGuess = Annotated[
+    str, _option("--guess", panel=BENCH, metavar="recorded|previous-token", text="Which guesses: those of the trace.")
+]

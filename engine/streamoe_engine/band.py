@@ -8,34 +8,37 @@ band: MLX's streams belong to a thread. Refuses to know sockets, sampling and te
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import weakref
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import mlx.core as mx
 import numpy as np
 
 from . import footprint
 from .assembly import Assembled, assemble
-from .caches import SequenceState
 from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
 from .experts import Recorder
 from .guess import Guesser, GuessName
 from .kv.formats import KvFormat, kv_format
+from .layers.interface import Want
+from .layers.kernel_describe import unsupported_reason
 from .library_cache import give_back_library_cache
 from .manifest import Manifest
 from .plan import HostCosts, Plan, PlanRequest, make_plan
-from .plan_scratch import MLX_CACHE_BYTES, ComputeDtype
+from .plan_scratch import MLX_CACHE_BYTES, Backend, ComputeDtype
 from .plan_types import DEFAULT_CHUNK_TOKENS, DEFAULT_CTX_TOKENS, DEFAULT_GUESS_WIDTH
 from .policies import PolicyName
+from .reader import DEFAULT_READER_THREADS
 from .sizes import MIB, round_up
 from .store import ModelStore
 from .telemetry import Snapshot
 
-Want = Literal["nothing", "hidden", "last_logits", "all_logits"]
+__all__ = ["Band", "BandOptions", "SequenceState", "Want", "host_costs", "plan_for", "plan_request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,28 @@ class BandOptions:
     chunk_tokens: int = DEFAULT_CHUNK_TOKENS
     compute_dtype: ComputeDtype | None = None
     tokenizer_bytes: int = 0
+    backend: Literal["auto", "mlx", "kernels"] = "auto"
+    threads: int | None = None
+    reader_threads: int = DEFAULT_READER_THREADS
+    host: HostCosts | None = None
     recorder: Recorder | None = None
+
+
+class SequenceState:
+    """One sequence's trace in one band. position: tokens run so far."""
+
+    def __init__(self, layers: Any) -> None:
+        self.layers: Any | None = layers
+        self.position = 0
+
+    @property
+    def is_held(self) -> bool:
+        """False once the state has been released, or lost by an error midway."""
+        return self.layers is not None
+
+    def release(self) -> None:
+        """Give the memory back; the sequence cannot go on."""
+        self.layers = None
 
 
 class Band:
@@ -75,11 +99,19 @@ class Band:
         Raises PlanDoesNotFit and UsageError before any weight is read; ModelFolderError and ReadFailed after.
         """
         store = ModelStore(folder)
-        plan = _plan(store.manifest, options)
+        plan = _plan(store, options)
         _bound_allocators()
         try:
             guess = "none" if options.guess_width == 0 else options.guess
-            parts = assemble(store, plan, options.policy, guess, options.recorder)
+            parts = assemble(
+                store,
+                plan,
+                options.policy,
+                guess,
+                options.threads or _default_threads(),
+                options.reader_threads,
+                options.recorder,
+            )
             give_back_library_cache()
         except BaseException:
             store.close()
@@ -95,7 +127,7 @@ class Band:
         """An empty sequence. The plan has room for one at a time: release the last one first (UsageError)."""
         if any(state.is_held for state in self._states):
             raise UsageError("the plan has room for one sequence", "release the previous state before making another")
-        state = SequenceState(self._parts.make_caches())
+        state = SequenceState(self._parts.layers.new_state())
         self._states.add(state)
         return state
 
@@ -109,25 +141,28 @@ class Band:
         """
         self._check(state, inputs, want)
         try:
-            hidden = self._parts.layers.run(self._enter(inputs), state.caches)
-            result = self._leave(hidden, want)
-            mx.eval(result, *state.arrays())
+            result = self._parts.layers.run(state.layers, inputs, want)
         except BaseException:
             state.release()  # recurrent state cannot rewind: half a step leaves nothing to go on from
             raise
         state.position += len(inputs)
         self._tokens_run += len(inputs)
-        return _answer(result, want, state.position)
+        if result is None or want == "hidden":
+            return result
+        if not np.isfinite(result).all():
+            raise NonFiniteLogits(state.position - 1)
+        return result[0] if want == "last_logits" else result
 
     def telemetry(self) -> Snapshot:
         """Counts since opening, and what the operating system says this process costs."""
-        layers = tuple(counters.freeze() for counters in self._parts.counters.values())
+        layers = tuple(counters.freeze() for counters in self._parts.streaming.counters.values())
         now, peak = footprint.current().total_bytes, footprint.peak_bytes()
         return Snapshot(self.plan.budget_bytes, now, max(now, peak), self._tokens_run, layers)
 
     def close(self) -> None:
         """End the reader threads and close the files."""
-        self._parts.reader.close()
+        self._parts.streaming.reader.close()
+        self._parts.layers.close()
         self._store.close()
 
     def __enter__(self) -> Self:
@@ -155,33 +190,22 @@ class Band:
                 f"{self.manifest.vocab_size}",
                 "use the tokenizer of the same model folder",
             )
-        if want in ("last_logits", "all_logits") and self._parts.head is None:
+        if want in ("last_logits", "all_logits") and self.plan.last_layer < self.plan.num_layers - 1:
             raise UsageError("this band is not the last and has no head", "ask it for hidden states")
-
-    def _enter(self, inputs: np.ndarray) -> mx.array:
-        if self.plan.first_layer == 0:
-            return self._parts.layers.embed(mx.array(np.asarray(inputs, dtype=np.int32))[None])
-        return mx.array(np.asarray(inputs, dtype=np.float32))[None].astype(getattr(mx, self.plan.compute_dtype))
-
-    def _leave(self, hidden: mx.array, want: Want) -> mx.array:
-        if want in ("nothing", "hidden"):
-            return hidden[0]
-        assert self._parts.head is not None, "checked before"
-        last = hidden if want == "all_logits" else hidden[:, -1:]
-        return self._parts.head(self._parts.layers.finish(last)[0]).astype(mx.float32)
 
 
 def plan_for(folder: Path, options: BandOptions) -> Plan:
     """The plan that Band.open would make now, in this process; no weight is touched. Raises as Band.open."""
-    return _plan(ModelStore(folder).manifest, options)
+    return _plan(ModelStore(folder), options)
 
 
-def _plan(manifest: Manifest, options: BandOptions) -> Plan:
-    return make_plan(manifest, plan_request(options), host_costs(options.tokenizer_bytes))
+def _plan(store: ModelStore, options: BandOptions) -> Plan:
+    request = plan_request(store, options)  # looks for the kernels, which cost memory too
+    return make_plan(store.manifest, request, options.host or host_costs(options.tokenizer_bytes))
 
 
-def plan_request(options: BandOptions) -> PlanRequest:
-    """The planner's request for these options on this machine."""
+def plan_request(store: ModelStore, options: BandOptions) -> PlanRequest:
+    """The planner's request for these options on this machine. Raises UsageError for a backend that cannot serve."""
     dtype: ComputeDtype = options.compute_dtype or _native_dtype()
     return PlanRequest(
         budget_bytes=options.budget_bytes,
@@ -191,7 +215,21 @@ def plan_request(options: BandOptions) -> PlanRequest:
         guess_width=0 if options.guess == "none" else options.guess_width,
         chunk_tokens=options.chunk_tokens,
         compute_dtype=dtype,
+        backend=_backend(store, options, dtype),
     )
+
+
+def _backend(store: ModelStore, options: BandOptions, dtype: ComputeDtype) -> Backend:
+    if options.backend == "mlx":
+        return "mlx"
+    reason = "it computes in bfloat16" if dtype != "float32" else unsupported_reason(store.manifest, store.config())
+    if reason and options.backend == "kernels":
+        raise UsageError(f"the C kernels cannot run this model: {reason}", "leave the backend to be chosen")
+    return "mlx" if reason else "kernels"
+
+
+def _default_threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def host_costs(tokenizer_bytes: int = 0) -> HostCosts:
@@ -226,14 +264,3 @@ def _bound_allocators() -> None:
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # <malloc.h>
 # A fixed threshold: freed activations go back to the system instead of raising it up to 32 MiB.
 _MMAP_THRESHOLD_BYTES = MIB
-
-
-def _answer(result: mx.array, want: Want, position: int) -> np.ndarray | None:
-    if want == "nothing":
-        return None
-    host = np.array(result.astype(mx.float32))
-    if want == "hidden":
-        return host
-    if not np.isfinite(host).all():
-        raise NonFiniteLogits(position - 1)
-    return host[0] if want == "last_logits" else host

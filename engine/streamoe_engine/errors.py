@@ -21,6 +21,8 @@ StreamoeError
 ├── ContextFull                a prompt or an answer would pass the planned context
 ├── StateLost                  an error stopped a step midway; that sequence cannot go on
 ├── NonFiniteLogits            the model produced NaN or infinity; no token is made of it
+├── MeasurementFailed          a process that measures one configuration ended with an error
+├── TraceUnusable              a recorded trace of routing cannot be read or written
 └── PlatformUnsupported        this machine lacks something the engine cannot do without
 
 Owns the wording rule: what happened with its figures, then what to do. `assert` is for our own mistakes.
@@ -175,6 +177,14 @@ class NonFiniteLogits(StreamoeError):
             "the model's files or this machine's arithmetic are at fault: run `streamoe verify` and `streamoe doctor`",
         )
         self.position = position
+
+
+class MeasurementFailed(StreamoeError):
+    """Raised when a measuring process ends with an error: its message and next step, or its exit code."""
+
+
+class TraceUnusable(StreamoeError):
+    """Raised when a file is no trace, one of another format, or cannot be read or written."""
 
 
 class PlatformUnsupported(StreamoeError):

@@ -1,25 +1,18 @@
-"""The experts of a layer, streamed: the drop-in for mlx-lm's SwitchGLU, and the only sync point of a layer.
+"""The experts of a layer, streamed: from a token's picks, or a chunk's, to their products.
 
-Owns the way from routing ids to products, in decode (one token) and in a chunk (many tokens). Refuses to know
-families, attention and sampling; policy, guesser and the flow of records are handed in.
-
-In decode a layer's products join the next layer's evaluation, and no slot is claimed between the two except those
-no pick lies in.
+Owns the step that the engine is about. Refuses to know families, attention and sampling, and what computes: policy,
+flow of records and arithmetic are handed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 
 from .errors import StreamoeError
-from .expert_math import ExpertMath
-from .guess import Guesser
 from .policies import Policy
 from .record_flow import LayerRecords, RecordFlow
 
@@ -34,16 +27,23 @@ class Recorder(Protocol):
         """A chunk picked these, (tokens, k) int64."""
 
 
-class StreamedExperts(nn.Module):
-    """Takes the place of one layer's expert module; called as switch(x, indices)."""
+Batch = tuple[np.ndarray, list[int]]  # flat positions in picks (tokens, k), and the slot of each
 
-    def __init__(self, layer: int, streamer: ExpertStreamer) -> None:
-        super().__init__()
-        self._layer, self._streamer = layer, streamer
 
-    def __call__(self, x: mx.array, indices: mx.array) -> mx.array:
-        """x (..., width) and indices (..., k) of expert numbers give (..., k, width)."""
-        return self._streamer.run(self._layer, x, indices)
+class ExpertMath(Protocol):
+    """One layer's arithmetic; x and the products are arrays of whatever library computes."""
+
+    def one_token(self, x: Any, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> Any:
+        """x (1, width) through each slot's expert, in order: (len(slots), width).
+
+        landed yields positions in `slots` as their records land. No slot changes before the next layer has routed.
+        """
+
+    def chunk(self, x: Any, top_k: int, batches: Iterable[Batch]) -> Any:
+        """x (tokens, width) through every pick: (tokens * top_k, width), by flat position.
+
+        A batch's slots are read over as soon as the next batch is asked for.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,67 +64,71 @@ class ExpertStreamer:
         layers: dict[int, StreamedLayer],
         flow: RecordFlow,
         policy: Policy,
-        guesser: Guesser,
         guess_width: int,
         recorder: Recorder | None = None,
     ) -> None:
         self._layers, self._flow, self._policy = layers, flow, policy
-        self._guesser, self._guess_width, self._recorder = guesser, guess_width, recorder
+        self._guess_width, self._recorder = guess_width, recorder
         self._first_layer = min(layers)
 
-    def run(self, number: int, x: mx.array, indices: mx.array) -> mx.array:
-        """One layer's experts: see StreamedExperts."""
-        layer, width = self._layers[number], x.shape[-1]
-        if number == self._first_layer:
-            self._policy.tick()
-        flat_x, flat_indices = x.reshape(-1, width), indices.reshape(-1, indices.shape[-1])
-        step = self._decode if flat_x.shape[0] == 1 else self._chunk
+    def token(
+        self,
+        number: int,
+        x: Any,
+        picks: Sequence[int],
+        candidates: Sequence[int],
+        meanwhile: Callable[[], None] | None = None,
+    ) -> Any:
+        """One token: x (1, width) through its picks' experts, (k, width) in their order.
+
+        candidates: guesses for the next expert layer, likeliest first. meanwhile is called once the reads are on
+        their way. Raises ReadFailed.
+        """
+        layer = self._begin(number, 1)
+        if self._recorder is not None:
+            self._recorder.token(number, picks, candidates)
         try:
-            return step(layer, flat_x, flat_indices).reshape(*indices.shape, width)
+            placed = self._flow.place(layer.records, picks)  # hits keep their slot, misses are read
+            self._read_early(layer.following, candidates)  # behind the demand; routing never looks at these
+            if meanwhile is not None:
+                meanwhile()
+            y = layer.math.one_token(x, placed.slots, self._flow.landed(layer.records, placed))
         except StreamoeError:
             self._flow.start_over()
             raise
-
-    def _decode(self, layer: StreamedLayer, x: mx.array, indices: mx.array) -> mx.array:
-        picks, candidates = self._route(layer, indices)  # attention, routing and guess: the layer's one evaluation
-        placed = self._flow.place(layer.records, picks)  # hits keep their slot, misses are read
-        self._read_early(layer.following, candidates)  # behind the demand
-        y = layer.math.one_token(x, placed.slots, self._flow.landed(layer.records, placed))
         self._policy.count(placed.keys, [1] * len(placed.keys))
         self._flow.settle(placed.slots)  # admit the deserving; the others land again
         return y
 
-    def _route(self, layer: StreamedLayer, indices: mx.array) -> tuple[list[int], Sequence[int]]:
-        scores = self._guesser.scores(layer.number)
-        mx.eval(indices, *(() if scores is None else (scores,)))
-        picks: list[int] = np.array(indices).reshape(-1).tolist()
-        host_scores = None if scores is None else np.array(scores.astype(mx.float32))
-        candidates = self._guesser.candidates(layer.number, host_scores, picks)
+    def chunk(self, number: int, x: Any, picks: np.ndarray) -> Any:
+        """A chunk: x (tokens, width) through picks (tokens, k) int64, expert by expert: (tokens * k, width).
+
+        Each record is read once. Raises ReadFailed.
+        """
+        layer = self._begin(number, len(picks))
         if self._recorder is not None:
-            self._recorder.token(layer.number, picks, candidates)
-        return picks, candidates
+            self._recorder.chunk(number, picks)
+        places, base = _places(picks), layer.records.key_base
+        self._policy.count([base + expert for expert in places], [len(where) for where in places.values()])
+        try:
+            return layer.math.chunk(x, picks.shape[1], self._batches(layer, places))
+        except StreamoeError:
+            self._flow.start_over()
+            raise
+
+    def _begin(self, number: int, num_tokens: int) -> StreamedLayer:
+        if number == self._first_layer:
+            self._policy.tick(num_tokens)
+        return self._layers[number]
 
     def _read_early(self, number: int | None, candidates: Sequence[int]) -> None:
-        if number is not None and candidates:
+        if number is not None and len(candidates):
             self._flow.read_early(self._layers[number].records, candidates[: self._guess_width])
 
-    def _chunk(self, layer: StreamedLayer, x: mx.array, indices: mx.array) -> mx.array:
-        """Expert by expert: gather the rows that picked it, multiply, put every product back in its place."""
-        mx.eval(indices)
-        picks = np.array(indices).astype(np.int64)  # (tokens, k)
-        if self._recorder is not None:
-            self._recorder.chunk(layer.number, picks)
-        places = _places(picks)
-        base = layer.records.key_base
-        self._policy.count([base + expert for expert in places], [len(where) for where in places.values()])
-        outputs, order = [], []
+    def _batches(self, layer: StreamedLayer, places: dict[int, np.ndarray]) -> Iterator[Batch]:
         for batch in self._flow.arrivals(layer.records, list(places)):
             where = np.concatenate([places[expert] for expert, _ in batch])
-            slots = [slot for expert, slot in batch for _ in places[expert]]
-            outputs.append(layer.math.rows(x[mx.array(where // picks.shape[1])], slots))
-            mx.eval(outputs[-1])  # before any of these slots is read over
-            order.append(where)
-        return mx.concatenate(outputs)[mx.array(np.argsort(np.concatenate(order)))]
+            yield where, [slot for expert, slot in batch for _ in places[expert]]
 
 
 def _places(picks: np.ndarray) -> dict[int, np.ndarray]:

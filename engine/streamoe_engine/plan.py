@@ -49,6 +49,7 @@ def make_plan(manifest: Manifest, request: PlanRequest, host: HostCosts) -> Plan
         top_k=max(entry.top_k for entry in experts),
         num_experts_total=total,
         compute_dtype=request.compute_dtype,
+        backend=request.backend,
     )
 
 
@@ -95,7 +96,8 @@ def _held_bytes(fields: tuple[Field, ...], request: PlanRequest) -> int:
     total = 0
     for field in fields:
         is_stored = field.dtype not in ("BF16", "F16") or field.name.rpartition(".")[0] in quantised
-        widen = 1 if is_stored or request.compute_dtype != "float32" else 2
+        is_matrix_in_arena = request.backend == "kernels" and len(field.shape) == 2
+        widen = 1 if is_stored or is_matrix_in_arena or request.compute_dtype != "float32" else 2
         total += field.num_bytes * widen
     return total
 
@@ -137,7 +139,7 @@ def _fixed_items(manifest: Manifest, request: PlanRequest, host: HostCosts) -> l
         PlanItem("recurrent state", recurrent_bytes(manifest, first, last), "one sequence, float32"),
         PlanItem(
             "scratch",
-            scratch_bytes(manifest, request.compute_dtype, request.chunk_tokens, request.ctx_tokens, first, last),
+            scratch_bytes(manifest, request.backend, request.chunk_tokens, request.ctx_tokens, first, last),
             f"activations of {request.chunk_tokens} prompt tokens, logits",
         ),
         *(PlanItem(name, num_bytes, "asked for") for name, num_bytes in request.extra_bytes),

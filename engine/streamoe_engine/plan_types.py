@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .kv.formats import KvFormat
-from .plan_scratch import ComputeDtype
+from .plan_scratch import Backend, ComputeDtype
 from .sizes import MIB
 
 # The pool begins at a 2 MiB page (huge_pages.py), wherever malloc put its buffer.
@@ -28,6 +28,7 @@ class PlanRequest:
     guess_width: int = DEFAULT_GUESS_WIDTH
     chunk_tokens: int = DEFAULT_CHUNK_TOKENS
     compute_dtype: ComputeDtype = "float32"
+    backend: Backend = "mlx"
     extra_bytes: tuple[tuple[str, int], ...] = ()
 
 
@@ -72,6 +73,7 @@ class Plan:
     top_k: int
     num_experts_total: int
     compute_dtype: ComputeDtype
+    backend: Backend
 
     @property
     def hot_share(self) -> float:

@@ -32,12 +32,17 @@ class SlotPool:
         host = np.array(self._raw, copy=False).reshape(-1).view(np.uint8)
         self._start = -host.ctypes.data % POOL_ALIGNMENT_BYTES
         self._bytes = host.data[self._start : self._start + num_slots * slot_bytes]
-        self.has_huge_pages = zeros_in_huge_pages(host.ctypes.data + self._start, num_slots * slot_bytes)
+        self._address = int(host.ctypes.data) + self._start
+        self.has_huge_pages = zeros_in_huge_pages(self._address, num_slots * slot_bytes)
         self._typed: dict[str, mx.array] = {}
 
     def slot_bytes_view(self, slot: int) -> memoryview:
         """The writable bytes of one slot, page-aligned."""
         return self._bytes[slot * self.slot_bytes : (slot + 1) * self.slot_bytes]
+
+    def slot_address(self, slot: int) -> int:
+        """Where a slot lies, for code that computes at addresses."""
+        return self._address + slot * self.slot_bytes
 
     def all_slots(self, field: Field) -> mx.array:
         """One tensor of every slot, (num_slots, *field.shape), sharing the buffer: made for gather_qmm.

@@ -1,4 +1,4 @@
-"""The opened model folder: checked files, resident tensors, record files.
+"""The opened model folder: checked files, resident parts, record files.
 
 Owns the folder's files while a band is open. Everything is read past the page cache through one bounce buffer.
 Refuses to know policy, and what tensors are for.
@@ -9,21 +9,19 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import numpy as np
 
 from .errors import ModelFileCorrupt, ModelFileMissing, ModelFileWrongSize, ModelFolderError
-from .manifest import Field, Manifest, read_manifest, resident_file
+from .manifest import Manifest, read_manifest, resident_file
 from .sizes import MIB
 from .uncached import UncachedFile, aligned_buffer, read_blocks
 
 BOUNCE_BYTES = 8 * MIB
 CONFIG_FILE = "config.json"
-_HOST_DTYPES = {"U8": np.uint8, "U32": np.uint32, "BF16": np.uint16, "F16": np.float16, "F32": np.float32}
 
 
 class ModelStore:
@@ -67,20 +65,18 @@ class ModelStore:
         self._open_files.append(file)
         return file
 
-    def load_resident(self, part: str) -> dict[str, mx.array]:
-        """All tensors of a resident part ("layer-0007", "tail") by name, in their stored types.
+    def load_resident(self, part: str, targets: Mapping[str, np.ndarray]) -> None:
+        """Fill targets (by tensor name, uint8, of the tensor's size) from a resident part ("layer-0007", "tail").
 
         The file's SHA-256 is checked on the way. Raises ModelFileMissing, ModelFileWrongSize, ModelFileCorrupt
-        and ReadFailed. Peak memory: the tensors and BOUNCE_BYTES.
+        and ReadFailed. Memory beside the targets: BOUNCE_BYTES.
         """
         name, fields = resident_file(part), self.manifest.resident[part]
         self.check_file(name)
-        arrays = {field.name: _empty(field) for field in fields}
-        spans = [(field.offset, _host_bytes(arrays[field.name])) for field in fields if field.num_bytes]
+        spans = [(field.offset, targets[field.name]) for field in fields if field.num_bytes]
         digest = hashlib.sha256()
         _scatter(self._blocks(name, digest), spans)
         self._check_hash(name, digest.hexdigest())
-        return {field.name: _typed(arrays[field.name], field) for field in fields}
 
     def close(self) -> None:
         """Close every record file."""
@@ -101,24 +97,6 @@ class ModelStore:
                 f"{self.folder / name} has SHA-256 {found[:16]}…, the manifest says {expected[:16]}…",
                 "convert the checkpoint again, or restore the file",
             )
-
-
-def _empty(field: Field) -> mx.array:
-    array = mx.zeros(field.shape, dtype={"BF16": mx.uint16}.get(field.dtype) or getattr(mx, _mx_name(field.dtype)))
-    mx.eval(array)
-    return array
-
-
-def _mx_name(dtype: str) -> str:
-    return {"U8": "uint8", "U32": "uint32", "F16": "float16", "F32": "float32"}[dtype]
-
-
-def _host_bytes(array: mx.array) -> np.ndarray:
-    return np.array(array, copy=False).reshape(-1).view(np.uint8)
-
-
-def _typed(array: mx.array, field: Field) -> mx.array:
-    return array.view(mx.bfloat16) if field.dtype == "BF16" else array
 
 
 def _scatter(blocks: Iterator[memoryview], spans: list[tuple[int, np.ndarray]]) -> None:

@@ -1,13 +1,11 @@
 """Who lies in which slot: the hot tier and the landing slots.
 
 Owns the map from expert to slot. Every slot is hot (kept, because its expert is likely to be picked again) or
-landing (next to be read into, oldest first; until then its content still counts). Admission swaps the two roles
-and moves no byte. Refuses to know reads, layers and MLX.
+landing (next to be read into, the least worth first; until then its content still counts). Admission swaps the two
+roles and moves no byte. Refuses to know reads, layers and MLX.
 """
 
 from __future__ import annotations
-
-from collections import deque
 
 import numpy as np
 
@@ -24,7 +22,7 @@ class Tier:
         self._policy = policy
         self._slot_of: dict[int, int] = {}
         self._key_of = [_NOBODY] * num_slots
-        self._landing = deque(range(num_landing))
+        self._landing = list(range(num_landing))
         self._hot_slots = list(range(num_landing, num_slots))
         self._hot_keys = np.full(len(self._hot_slots), _NOBODY, dtype=np.int64)
         self._hot_position = {slot: position for position, slot in enumerate(self._hot_slots)}
@@ -40,10 +38,10 @@ class Tier:
             self._landing.remove(slot)
 
     def claim(self, key: int) -> int | None:
-        """The oldest landing slot, now `key`'s; None when all are held. What lay there is forgotten."""
+        """A landing slot, empty or of least worth, now `key`'s; None when all are held. What lay there is forgotten."""
         if not self._landing:
             return None
-        slot = self._landing.popleft()
+        slot = self._landing.pop(self._cheapest())
         self.forget(slot)
         self._slot_of[key], self._key_of[slot] = slot, key
         return slot
@@ -55,17 +53,17 @@ class Tier:
             self._key_of[slot] = _NOBODY
 
     def give_back(self, slot: int) -> None:
-        """A held landing slot that was not used: first to be claimed next."""
-        self._landing.appendleft(slot)
+        """A held landing slot that was not used: it may be claimed again."""
+        self._landing.append(slot)
 
     def forget_landing(self) -> None:
         """Every slot that is not hot is landing again and holds nothing: the way back after a failed read."""
-        self._landing = deque(slot for slot in range(len(self._key_of)) if slot not in self._hot_position)
+        self._landing = [slot for slot in range(len(self._key_of)) if slot not in self._hot_position]
         for slot in self._landing:
             self.forget(slot)
 
     def settle(self, slot: int) -> None:
-        """A held slot has been used: keep it hot if its expert deserves it, else let it land last."""
+        """A held slot has been used: keep it hot if its expert deserves it, else let it land again."""
         if slot in self._hot_position:
             return
         position = self._empty.pop() if self._empty else self._victim(self._key_of[slot])
@@ -76,10 +74,12 @@ class Tier:
         del self._hot_position[dropped]
         self._hot_slots[position], self._hot_keys[position] = slot, self._key_of[slot]
         self._hot_position[slot] = position
-        if self._key_of[dropped] == _NOBODY:
-            self._landing.appendleft(dropped)
-        else:
-            self._landing.append(dropped)
+        self._landing.append(dropped)
+
+    def _cheapest(self) -> int:
+        # A position in _landing; the oldest of equals.
+        keys = [self._key_of[slot] for slot in self._landing]
+        return keys.index(_NOBODY) if _NOBODY in keys else int(self._policy.worth(np.array(keys)).argmin())
 
     def _victim(self, key: int) -> int | None:
         return self._policy.victim(self._hot_keys, key) if self._hot_slots else None

@@ -7,33 +7,18 @@ Refuses to know what the bytes mean.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
 import sys
 from pathlib import Path
 
 from .errors import ConversionFailed
-from .huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
 from .sizes import format_size, round_up
 from .uncached import ALIGNMENT
 
 _F_NOCACHE = 48  # <sys/fcntl.h> on macOS
 _O_DIRECT: int = getattr(os, "O_DIRECT", 0)
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
-
-
-def huge_buffer(num_bytes: int) -> memoryview:
-    """Private zeroed memory that starts at a huge page, num_bytes long, backed by huge pages where there are any.
-
-    Direct transfers of 8 MiB: 3.9 GB/s read and 4.6 GB/s written, against 1.3 and 2.5 into ordinary pages.
-    """
-    memory = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    start = -address % HUGE_PAGE_BYTES
-    zeros_in_huge_pages(address + start, num_bytes)
-    return memoryview(memory)[start : start + num_bytes]
 
 
 class UncachedWriter:

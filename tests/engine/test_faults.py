@@ -149,7 +149,7 @@ def test_a_read_that_fails_ends_the_sequence_and_not_the_band(folder: Path) -> N
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_not_finite_raise(folder: Path, value: float) -> None:
     with open_band(folder) as band:
-        norm = band._parts.layers._inner.norm
+        norm = band._parts.layers._middle._inner.norm
         norm.weight = mx.full(norm.weight.shape, value)
         with pytest.raises(NonFiniteLogits, match="position 7"):
             band.run(band.new_state(), IDS)

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from streamoe_engine import kernels
 from streamoe_engine.band import Band, BandOptions
 from tests.engine.test_exactness import Liar
 from tests.reference import reference_logits
-from tests.running import budget_for_slots, greedy
+from tests.running import HOST, budget_for_slots, greedy
 
 NUM_TOKENS = 96
 QUESTION = (
@@ -25,13 +26,8 @@ QUESTION = (
 CAPS = ("smallest", "twice", "resident")
 GUESSES = ("none", "auto", "liar")
 CHUNKS = (1, 7, 64, 128)
-# Every value of each axis, and the tightest cap with each guess; the whole product is the slow test.
-CASES = [
-    *(("smallest", guess, 128) for guess in GUESSES),
-    *(("smallest", "liar", chunk) for chunk in CHUNKS[:3]),
-    ("twice", "liar", 64),
-    ("twice", "auto", 7),
-]
+# Through MLX, which is slow: every value of each axis; the whole product is the slow test, and the kernels' own.
+CASES = [("smallest", "none", 128), ("smallest", "liar", 1), ("twice", "auto", 7), ("twice", "liar", 64)]
 
 
 @pytest.fixture(scope="module")
@@ -46,21 +42,44 @@ def expected(embedded_folder: Path, prompt: list[int]) -> list[int]:
     return answer(embedded_folder, prompt, "resident", "none", 128)
 
 
-def answer(folder: Path, prompt: list[int], cap: str, guess: str, chunk: int) -> list[int]:
+@pytest.fixture(scope="module")
+def expected_of_kernels(embedded_folder: Path, prompt: list[int]) -> list[int]:
+    if reason := kernels.unavailable_reason():
+        pytest.skip(reason)
+    return answer(embedded_folder, prompt, "resident", "none", 128, "kernels")
+
+
+def answer(folder: Path, prompt: list[int], cap: str, guess: str, chunk: int, backend: str = "mlx") -> list[int]:
     options = BandOptions(
-        budget_bytes=1, ctx_tokens=256, chunk_tokens=128, guess=Liar(32) if guess == "liar" else guess
+        budget_bytes=1,
+        ctx_tokens=256,
+        chunk_tokens=128,
+        guess=Liar(32) if guess == "liar" else guess,
+        backend=backend,
+        host=HOST,
     )
     smallest = budget_for_slots(folder, options, 0)
-    budget = {"smallest": smallest, "twice": 2 * smallest, "resident": smallest + 512 * 65536}[cap]
+    budget = {"smallest": smallest, "twice": 2 * smallest, "resident": budget_for_slots(folder, options, 512)}[cap]
     with Band.open(folder, replace(options, budget_bytes=budget)) as band:
         if cap == "smallest":
-            assert band.plan.slots <= band.plan.landing_slots + 1
+            assert band.plan.slots == band.plan.landing_slots
         if cap == "resident":
             assert band.plan.slots == band.plan.num_experts_total
         tokens = greedy(band, prompt, NUM_TOKENS, chunk)
         if guess == "liar" and cap == "smallest":
             assert band.telemetry().total("wasted") > 0
     return tokens
+
+
+@pytest.mark.parametrize(("cap", "guess", "chunk"), list(product(CAPS, GUESSES, CHUNKS)))
+def test_the_same_96_tokens_through_the_kernels(
+    embedded_folder: Path, prompt, expected_of_kernels, cap: str, guess: str, chunk: int
+) -> None:
+    assert answer(embedded_folder, prompt, cap, guess, chunk, "kernels") == expected_of_kernels
+
+
+def test_the_kernels_say_what_mlx_says(expected, expected_of_kernels) -> None:
+    assert expected_of_kernels == expected
 
 
 @pytest.mark.parametrize(("cap", "guess", "chunk"), CASES)
@@ -78,7 +97,7 @@ def test_the_same_96_tokens_everywhere(
 
 def test_logits_equal_mlx_lm_bit_for_bit(embedded_checkpoint: Path, embedded_folder: Path, prompt, expected) -> None:
     ids = np.array(prompt[:40] + expected[:10], dtype=np.int32)
-    options = BandOptions(budget_bytes=1, ctx_tokens=64, chunk_tokens=64)
+    options = BandOptions(budget_bytes=1, ctx_tokens=64, chunk_tokens=64, backend="mlx", host=HOST)
     with Band.open(
         embedded_folder, replace(options, budget_bytes=budget_for_slots(embedded_folder, options, 40))
     ) as band:

@@ -37,11 +37,13 @@ def family(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(scope="module")
-def band(family: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Band]:
+@pytest.fixture(scope="module", params=["mlx", "auto"])
+def band(family: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Band]:
+    """Through MLX, and through the C kernels where they can run the family."""
     folder = tmp_path_factory.mktemp(family) / "model"
     convert(FIXTURES / family, folder, ConvertOptions(quantize="keep"))
-    opened = Band.open(folder, BandOptions(budget_bytes=GIB, ctx_tokens=64, guess="cross-layer"))
+    options = BandOptions(budget_bytes=GIB, ctx_tokens=64, guess="cross-layer", backend=request.param)
+    opened = Band.open(folder, options)
     yield opened
     opened.close()
 

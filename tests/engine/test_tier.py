@@ -19,7 +19,7 @@ class TierMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.policy = make_policy("lfu", NUM_KEYS)
+        self.policy = make_policy("lfu", 1, NUM_KEYS)
         self.tier = Tier(7, 3, self.policy)
         self.held: dict[int, int] = {}  # slot -> key
         self.content: dict[int, int] = {}  # slot -> key, what was last read into it
@@ -76,7 +76,7 @@ TestTierMachine.settings = settings(max_examples=60, stateful_step_count=60, dea
 
 @pytest.mark.parametrize("name", POLICY_NAMES)
 def test_empty_hot_slots_are_filled_before_anyone_is_dropped(name) -> None:
-    policy = make_policy(name, NUM_KEYS)
+    policy = make_policy(name, 1, NUM_KEYS)
     tier = Tier(6, 2, policy)
     for key in range(6):
         policy.count([key], [1])
@@ -85,12 +85,12 @@ def test_empty_hot_slots_are_filled_before_anyone_is_dropped(name) -> None:
 
 
 def test_lru_drops_the_oldest_and_lfu_the_rarest() -> None:
-    lru, lfu = make_policy("lru", 4), make_policy("lfu", 4)
+    lru, lfu = make_policy("lru", 1, 4), make_policy("lfu", 1, 4)
     for policy in (lru, lfu):
         policy.count([0], [5])
-        policy.tick()
+        policy.tick(1)
         policy.count([1], [1])
-        policy.tick()
+        policy.tick(1)
         policy.count([2], [2])
     hot = np.array([0, 1])
     assert lru.victim(hot, 2) == 0
@@ -105,7 +105,7 @@ def test_decayed_frequency_ranks_as_its_definition(picks: list[tuple[int, int]],
     policy, expected = DecayedFrequency(10, decay), np.zeros(10)
     for key, weight in picks:
         expected *= decay
-        policy.tick()
+        policy.tick(1)
         expected[key] += weight
         policy.count([key], [weight])
     scores = policy._score / policy._pick_weight
@@ -113,9 +113,9 @@ def test_decayed_frequency_ranks_as_its_definition(picks: list[tuple[int, int]],
 
 
 def test_counts_do_not_overflow_over_a_long_run() -> None:
-    policy = make_policy("lfu", 2)
+    policy = make_policy("lfu", 1, 2)
     for _ in range(60_000):
-        policy.tick()
+        policy.tick(1)
         policy.count([0], [1])
     policy.count([1], [1])
     assert policy.victim(np.array([0]), 1) is None

@@ -12,8 +12,9 @@ import pytest
 
 from streamoe_engine import uncached_write
 from streamoe_engine.errors import ConversionFailed
+from streamoe_engine.huge_pages import huge_buffer
 from streamoe_engine.sizes import MIB
-from streamoe_engine.uncached_write import UncachedWriter, huge_buffer
+from streamoe_engine.uncached_write import UncachedWriter
 
 
 def write_file(path: Path, num_bytes: int) -> bytes:

@@ -69,6 +69,7 @@ def chat(
     guess: options.Guess = None,
     guess_width: options.GuessWidth = None,
     policy: options.Policy = None,
+    reader_threads: options.ReaderThreads = None,
     prompt: options.Prompt = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -85,7 +86,7 @@ def chat(
             "repetition_penalty": repetition_penalty,
             "max_tokens": max_tokens,
         }
-        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy)
+        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads)
         folder = resolve_model(model, may_convert=yes)
         if prompt is None:
             _chat_at_terminal(folder, flags, given, ask, is_embedded=model is None)

@@ -18,8 +18,9 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..huge_pages import huge_buffer
 from ..sizes import MIB
-from ..uncached_write import UncachedWriter, aligned_part, huge_buffer, padded
+from ..uncached_write import UncachedWriter, aligned_part, padded
 from .segments import Bytes
 
 BUFFER_BYTES = 16 * MIB

@@ -14,9 +14,9 @@ from typing import Self
 import numpy as np
 
 from ..errors import CheckpointIncomplete, ModelFileMissing, ReadFailed
+from ..huge_pages import huge_buffer
 from ..sizes import MIB, round_up
 from ..uncached import ALIGNMENT, UncachedFile, aligned_buffer
-from ..uncached_write import huge_buffer
 from .segments import Bytes
 
 MAX_OPEN = 32  # checkpoints come in up to 190 shards; macOS allows 256 open files by default

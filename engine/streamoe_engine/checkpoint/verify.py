@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ModelFileCorrupt, ModelFileMissing, ModelFileWrongSize
+from ..huge_pages import huge_buffer
 from ..manifest import FileEntry, Manifest, read_manifest
 from ..sizes import MIB
 from ..uncached import UncachedFile
-from ..uncached_write import huge_buffer, padded
+from ..uncached_write import padded
 from .options import Progress, Report
 
 _BLOCK_BYTES = 16 * MIB

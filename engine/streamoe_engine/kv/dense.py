@@ -14,10 +14,13 @@ from .. import mlx_lm_import as lm
 
 
 class DenseKVCache:
-    """One layer's keys and values: (1, heads, ctx_tokens, dims) in `dtype`. Same calls as mlx-lm's KVCache."""
+    """One layer's keys and values: (1, heads, ctx_tokens, dims) of the type MLX calls dtype_name.
 
-    def __init__(self, ctx_tokens: int, dtype: mx.Dtype) -> None:
-        self._ctx_tokens, self._dtype = ctx_tokens, dtype
+    Has the calls of mlx-lm's KVCache that its models make.
+    """
+
+    def __init__(self, ctx_tokens: int, dtype_name: str) -> None:
+        self._ctx_tokens, self._dtype_name = ctx_tokens, dtype_name
         self._keys: mx.array | None = None
         self._values: mx.array | None = None
         self.offset = 0
@@ -33,9 +36,9 @@ class DenseKVCache:
 
     def _put(self, stored: mx.array | None, new: mx.array, stop: int) -> mx.array:
         if stored is None:
-            stored = mx.zeros((*new.shape[:2], self._ctx_tokens, new.shape[3]), dtype=self._dtype)
+            stored = mx.zeros((*new.shape[:2], self._ctx_tokens, new.shape[3]), dtype=getattr(mx, self._dtype_name))
         # The only reference to the stored array moves into the graph, so MLX writes in place.
-        stored[..., self.offset : stop, :] = new.astype(self._dtype)
+        stored[..., self.offset : stop, :] = new.astype(stored.dtype)
         return stored
 
     def make_mask(self, num_tokens: int, *, return_array: bool = False, window_size: int | None = None) -> Any:

@@ -1,5 +1,1 @@
-"""How a band's layers run up to their routing: one interface, chosen at open."""
-
-from .mlx_layers import LayerByLayer, Layers, RoutedState, Tap, WholeModel
-
-__all__ = ["LayerByLayer", "Layers", "RoutedState", "Tap", "WholeModel"]
+"""How a band's layers run: through MLX modules, or as C calls. One interface, chosen at open."""

@@ -8,9 +8,11 @@
 #include "isa.h"
 
 enum {
-    DIRECT_N = 4,       /* outputs that `direct` takes at once: enough chains of sums to hide their latency */
-    SCALES = 128,       /* groups whose scales are widened at once */
-    PANEL_K = 1024,     /* inputs of a panel: 32 KiB with 8 outputs, 16 with 4 */
+    SCALES = 1024,         /* scales widened at once, of all outputs together */
+    AHEAD_BYTES = 4096,    /* how far ahead codes are asked for; without asking, decode runs at a third of its speed */
+    AHEAD_SCALES = 512,
+    STEP = 32,             /* inputs of a turn of the inner loops: divides every group */
+    PANEL_K = 1024,        /* inputs of a panel: 32 KiB with 8 outputs, 16 with 4 */
     BLOCK_M = 24 * TILE_M, /* rows that pass one panel: with them, PANEL_K inputs stay in the second-level cache */
 };
 
@@ -18,64 +20,91 @@ ST_FN const uint8_t *row_of(int bits, const st_matrix *w, int64_t n) {
     return (const uint8_t *)w->weight + n * (w->cols * bits / 8);
 }
 
-/* The scales and biases of `count` groups of output n from group `first`. */
-ST_FN void widen_group(const st_matrix *w, int64_t n, int64_t first, int64_t count, float *scales, float *biases) {
-    int64_t at = n * (w->cols / w->group) + first;
-    st_widen(scales, w->scales, w->scale_type, at, count);
-    st_widen(biases, w->biases, w->scale_type, at, count);
+/* Groups [first, first + count) of `outs` outputs from n, as to[output][group]. */
+static ST_TARGET __attribute__((noinline)) void widen_groups(const st_matrix *w, const void *from, int64_t n, int outs, int64_t first, int64_t count,
+                        float *to) {
+    const int64_t groups = w->cols / w->group;
+    __builtin_prefetch((const char *)from + (n * groups + first) * (w->scale_type == ST_F32 ? 4 : 2) + AHEAD_SCALES);
+    if (count == groups) {
+        st_widen(to, from, w->scale_type, n * groups, outs * groups);
+        return;
+    }
+    for (int i = 0; i < outs; i++) st_widen(to + i * count, from, w->scale_type, (n + i) * groups + first, count);
 }
 
-/* `outs` outputs from n for `rows` rows: both known when compiling. */
+/* Accumulators of outputs [0, outs) and row j into y. */
+ST_FN void finish(const vf *sums, int stride, int outs, const float *bias, float *y) {
+    float out[TILE_N];
+    if (outs == TILE_N) {
+        v_sums(out, sums, stride);
+    } else {
+        for (int i = 0; i < outs; i++) out[i] = v_sum(sums[i * stride]);
+    }
+    for (int i = 0; i < outs; i++) y[i] = bias != NULL ? out[i] + bias[i] : out[i];
+}
+
+/* `outs` outputs from n for `rows` rows: both known when compiling, at most TILE_N and ST_DIRECT_M. */
 ST_FN void direct(int bits, int type, int outs, int rows, const st_matrix *w, int64_t n, const float *x,
                   int64_t x_stride, float *y, int64_t y_stride) {
-    float scales[DIRECT_N][SCALES], biases[DIRECT_N][SCALES];
-    const uint8_t *codes[DIRECT_N];
-    vf sums[DIRECT_N][DIRECT_M];
+    float scales[SCALES], biases[SCALES];
+    const uint8_t *codes[TILE_N];
+    vf sums[TILE_N * ST_DIRECT_M];
     for (int i = 0; i < outs; i++) {
         codes[i] = row_of(bits, w, n + i);
-        for (int j = 0; j < rows; j++) sums[i][j] = v_zero();
+        for (int j = 0; j < rows; j++) sums[i * rows + j] = v_zero();
     }
-    const int64_t groups = w->cols / w->group;
-    for (int64_t first = 0; first < groups; first += SCALES) {
-        const int64_t count = groups - first < SCALES ? groups - first : SCALES;
-        for (int i = 0; i < outs && bits < 16; i++) widen_group(w, n + i, first, count, scales[i], biases[i]);
+    const int64_t group_size = w->group, groups = w->cols / group_size;
+    const int64_t tile_bytes = w->cols * bits / 8 * outs;
+    const int64_t ahead = (AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
+    for (int64_t first = 0; first < groups; first += SCALES / outs) {
+        const int64_t count = groups - first < SCALES / outs ? groups - first : SCALES / outs;
+        if (bits < 16) {
+            widen_groups(w, w->scales, n, outs, first, count, scales);
+            widen_groups(w, w->biases, n, outs, first, count, biases);
+        }
         for (int64_t g = 0; g < count; g++) {
-            vgroup group[DIRECT_N] = {0};
-            for (int i = 0; i < outs && bits < 16; i++) group[i] = v_group(bits, &scales[i][g], &biases[i][g]);
-            const int64_t end = (first + g + 1) * w->group;
-            for (int64_t k = end - w->group; k < end; k += LANES) {
-                vf in[DIRECT_M];
+            vgroup group[TILE_N] = {0};
+            const int64_t start = (first + g) * group_size;
+            for (int i = 0; i < outs; i++) {
+                __builtin_prefetch(codes[i] + start * bits / 8 + ahead);
+                if (bits < 16) group[i] = v_group(bits, &scales[i * count + g], &biases[i * count + g]);
+            }
+            for (int64_t k = start; k < start + group_size; k += LANES) {
+                vf in[ST_DIRECT_M];
                 for (int j = 0; j < rows; j++) in[j] = v_load(x + j * x_stride + k);
                 for (int i = 0; i < outs; i++) {
-                    vf weights = v_weights(bits, type, group[i], codes[i], k);
-                    for (int j = 0; j < rows; j++) sums[i][j] = v_fma(weights, in[j], sums[i][j]);
+                    vf weights = v_weights(bits, type, group[i], codes[i], (uint64_t)k);
+                    for (int j = 0; j < rows; j++) sums[i * rows + j] = v_fma(weights, in[j], sums[i * rows + j]);
                 }
             }
         }
     }
-    for (int i = 0; i < outs; i++) {
-        const float bias = w->bias != NULL ? w->bias[n + i] : 0.0f;
-        for (int j = 0; j < rows; j++) {
-            const float sum = v_sum(sums[i][j]);
-            y[j * y_stride + i] = w->bias != NULL ? sum + bias : sum;
-        }
-    }
+    for (int j = 0; j < rows; j++) finish(sums + j, rows, outs, w->bias ? w->bias + n : NULL, y + j * y_stride);
 }
 
-/* Weights of output n, inputs [k0, k0 + count), into column `i` of a panel of vectors [count / LANES][TILE_N]. */
-ST_FN void unpack_row(int bits, int type, const st_matrix *w, int64_t n, int64_t k0, int64_t count, float *panel,
-                      int i) {
-    float scales[PANEL_K / 32], biases[PANEL_K / 32];
+/* Weights of outputs [n, n + outs), inputs [k0, k0 + count), into a panel of vectors [count / LANES][TILE_N]. */
+ST_FN void unpack(int bits, int type, const st_matrix *w, int64_t n, int outs, int64_t k0, int64_t count,
+                  float *panel) {
+    float scales[TILE_N * PANEL_K / 32], biases[TILE_N * PANEL_K / 32];
+    const int64_t group_size = w->group, groups = count / group_size, row_bytes = w->cols * bits / 8;
     const uint8_t *codes = row_of(bits, w, n);
-    const int64_t group_size = w->group;
-    if (bits < 16) widen_group(w, n, k0 / group_size, count / group_size, scales, biases);
-    float *to = panel + (int64_t)i * LANES;
-    for (int64_t g = 0; g < count / group_size; g++) {
-        vgroup group = {0};
-        if (bits < 16) group = v_group(bits, &scales[g], &biases[g]);
-        const int64_t end = k0 + (g + 1) * group_size;
-        for (int64_t k = end - group_size; k < end; k += LANES, to += TILE_N * LANES) {
-            v_store(to, v_weights(bits, type, group, codes, k));
+    if (bits < 16) {
+        widen_groups(w, w->scales, n, outs, k0 / group_size, groups, scales);
+        widen_groups(w, w->biases, n, outs, k0 / group_size, groups, biases);
+    }
+    for (int64_t g = 0; g < groups; g++, panel += group_size * TILE_N) {
+        const int64_t start = k0 + g * group_size;
+        for (int i = 0; i < outs; i++) {
+            const uint8_t *row = codes + i * row_bytes;
+            __builtin_prefetch(row + start * bits / 8 + TILE_N * row_bytes, 0, 2);
+            vgroup group = {0};
+            if (bits < 16) group = v_group(bits, &scales[i * groups + g], &biases[i * groups + g]);
+            float *to = panel + i * LANES;
+            for (int64_t k = start; k < start + group_size; k += STEP, to += STEP * TILE_N) {
+                for (int v = 0; v < STEP; v += LANES) {
+                    v_store(to + v * TILE_N, v_weights(bits, type, group, row, (uint64_t)(k + v)));
+                }
+            }
         }
     }
 }
@@ -90,7 +119,7 @@ ST_FN void pass(int rows, const float *panel, int64_t steps, const float *x, int
         vf in[TILE_M];
         for (int j = 0; j < rows; j++) in[j] = v_load(x + j * x_stride + s * LANES);
         for (int i = 0; i < TILE_N; i++) {
-            vf weights = v_load(panel + i * LANES);
+            const vf weights = v_keep(v_load(panel + i * LANES));
             for (int j = 0; j < rows; j++) held[i][j] = v_fma(weights, in[j], held[i][j]);
         }
     }
@@ -111,68 +140,81 @@ static ST_TARGET void pass_all(const float *panel, int64_t steps, const float *x
     pass(TILE_M, panel, steps, x, x_stride, sums);
 }
 
-/* Adds up the accumulators of `rows` rows and `outs` outputs into y. */
-ST_FN void finish(const vf *sums, int64_t rows, int64_t outs, const float *bias, float *y, int64_t y_stride) {
-    for (int64_t j = 0; j < rows; j++) {
-        float out[TILE_N];
-        v_sums(out, sums + j, TILE_M);
-        for (int64_t i = 0; i < outs; i++) y[j * y_stride + i] = bias != NULL ? out[i] + bias[i] : out[i];
+/* `outs` outputs from n, for one to DIRECT_M rows. */
+ST_FN void direct_rows(int bits, int type, int outs, int64_t rows, const st_matrix *w, int64_t n, const float *x,
+                       int64_t x_stride, float *y, int64_t y_stride) {
+    switch (rows) {
+        case 1: direct(bits, type, outs, 1, w, n, x, x_stride, y, y_stride); break;
+        case 2: direct(bits, type, outs, 2, w, n, x, x_stride, y, y_stride); break;
+#if ST_DIRECT_M > 2
+        case 3: direct(bits, type, outs, 3, w, n, x, x_stride, y, y_stride); break;
+        default: direct(bits, type, outs, 4, w, n, x, x_stride, y, y_stride); break;
+#endif
     }
 }
 
-/* One width of codes: what `tile` needs of it. */
-typedef struct {
-    void (*direct_few)(const st_matrix *, int64_t n, int64_t outs, const float *x, int64_t rows, int64_t x_stride,
-                       float *y, int64_t y_stride);
-    void (*unpack)(const st_matrix *, int64_t n, int64_t outs, int64_t k0, int64_t count, float *panel);
-} st_width;
-
-#define ST_WIDTH(name, bits, type)                                                                                   \
-    static ST_TARGET __attribute__((noinline)) void direct_##name(const st_matrix *w, int64_t n, int64_t outs,        \
-                                                                  const float *x, int64_t rows, int64_t x_stride,     \
-                                                                  float *y, int64_t y_stride) {                       \
-        for (; outs >= DIRECT_N; outs -= DIRECT_N, n += DIRECT_N, y += DIRECT_N) {                                    \
-            switch (rows) {                                                                                           \
-                case 1: direct(bits, type, DIRECT_N, 1, w, n, x, x_stride, y, y_stride); break;                       \
-                case 2: direct(bits, type, DIRECT_N, 2, w, n, x, x_stride, y, y_stride); break;                       \
-                case 3: direct(bits, type, DIRECT_N, 3 < DIRECT_M ? 3 : DIRECT_M, w, n, x, x_stride, y, y_stride);    \
-                    break;                                                                                            \
-                default: direct(bits, type, DIRECT_N, DIRECT_M, w, n, x, x_stride, y, y_stride); break;               \
-            }                                                                                                         \
-        }                                                                                                             \
-        for (; outs > 0; outs--, n++, y++) {                                                                          \
-            for (int64_t j = 0; j < rows; j++) {                                                                      \
-                direct(bits, type, 1, 1, w, n, x + j * x_stride, x_stride, y + j * y_stride, y_stride);               \
-            }                                                                                                         \
-        }                                                                                                             \
-    }                                                                                                                 \
-    static ST_TARGET __attribute__((noinline)) void unpack_##name(const st_matrix *w, int64_t n, int64_t outs,        \
-                                                                  int64_t k0, int64_t count, float *panel) {          \
-        for (int i = 0; i < outs; i++) unpack_row(bits, type, w, n + i, k0, count, panel, i);                         \
+/* Outputs [n, n + outs) for a few rows: eight outputs at once where their codes fit AHEAD_BYTES, else four. */
+ST_FN void direct_outputs(int bits, int type, const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t m,
+                          int64_t x_stride, float *y, int64_t y_stride) {
+    const int short_rows = w->cols * bits / 8 * TILE_N <= AHEAD_BYTES;
+    for (; m == 1 && short_rows && outs >= TILE_N; outs -= TILE_N, n += TILE_N, y += TILE_N) {
+        direct(bits, type, TILE_N, 1, w, n, x, x_stride, y, y_stride);
     }
-ST_WIDTH(2, 2, 0)
-ST_WIDTH(3, 3, 0)
-ST_WIDTH(4, 4, 0)
-ST_WIDTH(5, 5, 0)
-ST_WIDTH(6, 6, 0)
-ST_WIDTH(8, 8, 0)
-ST_WIDTH(bf16, 16, ST_BF16)
-ST_WIDTH(f16, 16, ST_F16)
-ST_WIDTH(f32, 32, ST_F32)
-#undef ST_WIDTH
+    for (; outs >= 4; outs -= 4, n += 4, y += 4) {
+        for (int64_t j = 0; j < m; j += ST_DIRECT_M) {
+            const int64_t rows = m - j < ST_DIRECT_M ? m - j : ST_DIRECT_M;
+            direct_rows(bits, type, 4, rows, w, n, x + j * x_stride, x_stride, y + j * y_stride, y_stride);
+        }
+    }
+    for (; outs > 0; outs--, n++, y++) {
+        for (int64_t j = 0; j < m; j++) {
+            direct(bits, type, 1, 1, w, n, x + j * x_stride, x_stride, y + j * y_stride, y_stride);
+        }
+    }
+}
 
-static const st_width *width_of(const st_matrix *w) {
-#define ST_WIDTH(name) {direct_##name, unpack_##name}
-    static const st_width widths[] = {ST_WIDTH(2), ST_WIDTH(3), ST_WIDTH(4),    ST_WIDTH(5),  ST_WIDTH(6),
-                                      ST_WIDTH(8), ST_WIDTH(f32), ST_WIDTH(bf16), ST_WIDTH(f16)};
-#undef ST_WIDTH
-    if (w->bits <= 6) return &widths[w->bits - 2];
-    if (w->bits == 8) return &widths[5];
-    return &widths[6 + (w->bits == 16 ? w->scale_type : 0)];
+/* One way of packing weights: what `tile` needs of it. */
+typedef struct {
+    void (*direct)(const st_matrix *, int64_t n, int64_t outs, const float *x, int64_t m, int64_t x_stride, float *y,
+                   int64_t y_stride);
+    void (*unpack)(const st_matrix *, int64_t n, int64_t outs, int64_t k0, int64_t count, float *panel);
+} st_packing;
+
+#define ST_PACKING(name, bits, type)                                                                                  \
+    static ST_TARGET void direct_##name(const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t m,       \
+                                        int64_t x_stride, float *y, int64_t y_stride) {                               \
+        direct_outputs(bits, type, w, n, outs, x, m, x_stride, y, y_stride);                                          \
+    }                                                                                                                 \
+    static ST_TARGET void unpack_##name(const st_matrix *w, int64_t n, int64_t outs, int64_t k0, int64_t count,       \
+                                        float *panel) {                                                               \
+        unpack(bits, type, w, n, (int)outs, k0, count, panel);                                                        \
+    }
+ST_PACKING(2, 2, 0)
+ST_PACKING(3, 3, 0)
+ST_PACKING(4, 4, 0)
+ST_PACKING(5, 5, 0)
+ST_PACKING(6, 6, 0)
+ST_PACKING(8, 8, 0)
+ST_PACKING(f32, 32, ST_F32)
+ST_PACKING(bf16, 16, ST_BF16)
+ST_PACKING(f16, 16, ST_F16)
+#undef ST_PACKING
+
+static const st_packing *packing_of(const st_matrix *w) {
+    static const st_packing codes[] = {
+        [2] = {direct_2, unpack_2}, [3] = {direct_3, unpack_3}, [4] = {direct_4, unpack_4},
+        [5] = {direct_5, unpack_5}, [6] = {direct_6, unpack_6}, [8] = {direct_8, unpack_8},
+    };
+    static const st_packing numbers[] = {
+        [ST_F32] = {direct_f32, unpack_f32},
+        [ST_BF16] = {direct_bf16, unpack_bf16},
+        [ST_F16] = {direct_f16, unpack_f16},
+    };
+    return w->bits < 16 ? &codes[w->bits] : &numbers[w->scale_type];
 }
 
 /* Outputs [n, n + outs), at most TILE_N, for at most BLOCK_M rows. */
-ST_FN void unpacked(const st_width *width, const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t rows,
+ST_FN void unpacked(const st_packing *packing, const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t rows,
                     int64_t x_stride, float *y, int64_t y_stride) {
     _Alignas(64) float panel[PANEL_K * TILE_N];
     vf sums[BLOCK_M * TILE_N];
@@ -180,7 +222,7 @@ ST_FN void unpacked(const st_width *width, const st_matrix *w, int64_t n, int64_
     if (outs < TILE_N) memset(panel, 0, sizeof panel);
     for (int64_t k = 0; k < w->cols; k += PANEL_K) {
         const int64_t count = w->cols - k < PANEL_K ? w->cols - k : PANEL_K;
-        width->unpack(w, n, outs, k, count, panel);
+        packing->unpack(w, n, outs, k, count, panel);
         for (int64_t j = 0; j < rows; j += TILE_M) {
             vf *own = sums + j * TILE_N;
             const float *in = x + j * x_stride + k;
@@ -193,23 +235,23 @@ ST_FN void unpacked(const st_width *width, const st_matrix *w, int64_t n, int64_
             }
         }
     }
-    for (int64_t j = 0; j < rows; j += TILE_M) {
-        const int64_t some = rows - j < TILE_M ? rows - j : TILE_M;
-        finish(sums + j * TILE_N, some, outs, w->bias != NULL ? w->bias + n : NULL, y + j * y_stride, y_stride);
+    for (int64_t j = 0; j < rows; j++) {
+        finish(sums + j / TILE_M * TILE_M * TILE_N + j % TILE_M, TILE_M, (int)outs, w->bias ? w->bias + n : NULL,
+               y + j * y_stride);
     }
 }
 
 static ST_TARGET void tile(const st_matrix *w, int64_t n0, int64_t n1, const float *x, int64_t m, int64_t x_stride,
                            float *y, int64_t y_stride) {
-    const st_width *width = width_of(w);
-    if (m <= DIRECT_M) {
-        width->direct_few(w, n0, n1 - n0, x, m, x_stride, y, y_stride);
+    const st_packing *packing = packing_of(w);
+    if (m <= ST_DIRECT_MOST) {
+        packing->direct(w, n0, n1 - n0, x, m, x_stride, y, y_stride);
         return;
     }
     for (int64_t j = 0; j < m; j += BLOCK_M) {
         const int64_t rows = m - j < BLOCK_M ? m - j : BLOCK_M;
         for (int64_t n = n0; n < n1; n += TILE_N) {
-            unpacked(width, w, n, n1 - n < TILE_N ? n1 - n : TILE_N, x + j * x_stride, rows, x_stride,
+            unpacked(packing, w, n, n1 - n < TILE_N ? n1 - n : TILE_N, x + j * x_stride, rows, x_stride,
                      y + j * y_stride + (n - n0), y_stride);
         }
     }

@@ -49,9 +49,9 @@ ST_INLINE uint64_t st_bytes(const uint8_t *from, int bytes) {
 }
 
 /* The four codes from index k (a multiple of 4) of a row, in the low 4 * bits bits; what is above is not theirs. */
-ST_INLINE uint32_t st_four_codes(int bits, const uint8_t *row, int64_t k) {
-    if (bits % 2 == 0) return (uint32_t)st_bytes(row + k / 4 * (bits / 2), bits / 2);
-    return (uint32_t)(st_bytes(row + k / 8 * bits, bits) >> (k / 4 % 2 * (4 * bits)));
+ST_INLINE uint32_t st_four_codes(int bits, const uint8_t *row, uint64_t k) {
+    if (bits % 2 == 0) return (uint32_t)st_bytes(row + k / 4 * (uint64_t)(bits / 2), bits / 2);
+    return (uint32_t)(st_bytes(row + k / 8 * (uint64_t)bits, bits) >> (k / 4 % 2 * (uint64_t)(4 * bits)));
 }
 
 #endif

@@ -9,7 +9,12 @@
 #define ST_TARGET __attribute__((target("avx2,fma")))
 #define ST_FN static inline __attribute__((always_inline)) ST_TARGET
 
-enum { LANES = 8, DIRECT_M = 2, TILE_N = 4, TILE_M = 3 };
+enum { LANES = 8, TILE_N = 4, TILE_M = 3 };
+
+#define ST_DIRECT_M 2
+#ifndef ST_DIRECT_MOST
+#define ST_DIRECT_MOST 4
+#endif
 
 typedef __m256 vf;
 
@@ -17,6 +22,10 @@ ST_FN vf v_zero(void) { return _mm256_setzero_ps(); }
 ST_FN vf v_all(float a) { return _mm256_set1_ps(a); }
 ST_FN vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 ST_FN void v_store(float *p, vf a) { _mm256_storeu_ps(p, a); }
+ST_FN vf v_keep(vf a) {
+    __asm__("" : "+x"(a));
+    return a;
+}
 ST_FN vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 ST_FN vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 ST_FN vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
@@ -60,8 +69,8 @@ ST_FN vgroup v_group(int bits, const float *scale, const float *bias) {
 }
 
 /* The eight codes from index k (a multiple of 8) of a row: `bits` bytes. */
-ST_FN __m256i v_codes(int bits, const uint8_t *row, int64_t k) {
-    const uint8_t *from = row + k / 8 * bits;
+ST_FN __m256i v_codes(int bits, const uint8_t *row, uint64_t k) {
+    const uint8_t *from = row + k / 8 * (uint64_t)bits;
     if (bits == 8) return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)from));
     uint64_t codes = st_bytes(from, bits);
     __m256i low = _mm256_set1_epi32((int)codes), mask = _mm256_set1_epi32((1 << bits) - 1), at;
@@ -75,7 +84,7 @@ ST_FN __m256i v_codes(int bits, const uint8_t *row, int64_t k) {
 }
 
 /* The eight weights from index k of a row; for 16 and 32 bits, of stored numbers. */
-ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, int64_t k) {
+ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, uint64_t k) {
     if (bits == 32) return _mm256_loadu_ps((const void *)(row + 4 * k));
     if (bits == 16 && type == ST_F16) {
         float wide[LANES];

@@ -10,8 +10,14 @@
 #define ST_TARGET __attribute__((target("avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vbmi")))
 #define ST_FN static inline __attribute__((always_inline)) ST_TARGET
 
-/* Rows taken together without unpacking first; outputs and rows of one tile of accumulators. */
-enum { LANES = 16, DIRECT_M = 4, TILE_N = 8, TILE_M = 3 };
+/* Outputs and rows of one tile of accumulators. */
+enum { LANES = 16, TILE_N = 8, TILE_M = 3 };
+
+/* Rows that `direct` takes at once, and up to how many it is faster than unpacking first (measured). */
+#define ST_DIRECT_M 4
+#ifndef ST_DIRECT_MOST
+#define ST_DIRECT_MOST 12
+#endif
 
 typedef __m512 vf;
 
@@ -19,6 +25,11 @@ ST_FN vf v_zero(void) { return _mm512_setzero_ps(); }
 ST_FN vf v_all(float a) { return _mm512_set1_ps(a); }
 ST_FN vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 ST_FN void v_store(float *p, vf a) { _mm512_storeu_ps(p, a); }
+/* The same value, in a register: else the compiler reads it from memory once for each use. */
+ST_FN vf v_keep(vf a) {
+    __asm__("" : "+v"(a));
+    return a;
+}
 ST_FN vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 ST_FN vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 ST_FN vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
@@ -80,8 +91,8 @@ ST_FN vgroup v_group(int bits, const float *scale, const float *bias) {
 }
 
 /* The sixteen codes from index k (a multiple of 16), one in each lane's low bits; what is above is not its. */
-ST_FN __m512i v_codes(int bits, const uint8_t *row, int64_t k) {
-    const uint8_t *from = row + k / 8 * bits;
+ST_FN __m512i v_codes(int bits, const uint8_t *row, uint64_t k) {
+    const uint8_t *from = row + k / 8 * (uint64_t)bits;
     __m512i pairs;
     int step, wrap; /* bit at which pair l starts: step * l % wrap */
     if (bits <= 4) {
@@ -104,7 +115,7 @@ ST_FN __m512i v_codes(int bits, const uint8_t *row, int64_t k) {
 }
 
 /* The sixteen weights from index k of a row; for 16 and 32 bits, of stored numbers. */
-ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, int64_t k) {
+ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, uint64_t k) {
     if (bits == 32) return _mm512_loadu_ps((const void *)(row + 4 * k));
     if (bits == 16) {
         __m256i halves = _mm256_loadu_si256((const void *)(row + 2 * k));

@@ -9,7 +9,12 @@
 #define ST_TARGET
 #define ST_FN static inline __attribute__((always_inline))
 
-enum { LANES = 4, DIRECT_M = 2, TILE_N = 8, TILE_M = 2 };
+enum { LANES = 4, TILE_N = 8, TILE_M = 2 };
+
+#define ST_DIRECT_M 4
+#ifndef ST_DIRECT_MOST
+#define ST_DIRECT_MOST 4
+#endif
 
 typedef float32x4_t vf;
 
@@ -17,6 +22,10 @@ ST_FN vf v_zero(void) { return vdupq_n_f32(0); }
 ST_FN vf v_all(float a) { return vdupq_n_f32(a); }
 ST_FN vf v_load(const float *p) { return vld1q_f32(p); }
 ST_FN void v_store(float *p, vf a) { vst1q_f32(p, a); }
+ST_FN vf v_keep(vf a) {
+    __asm__("" : "+w"(a));
+    return a;
+}
 ST_FN vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 ST_FN vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 ST_FN vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
@@ -49,7 +58,7 @@ ST_FN vgroup v_group(int bits, const float *scale, const float *bias) {
 }
 
 /* The four weights from index k of a row; for 16 and 32 bits, of stored numbers. */
-ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, int64_t k) {
+ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, uint64_t k) {
     if (bits >= 16) {
         float wide[LANES];
         st_widen(wide, row, bits == 32 ? ST_F32 : type, k, LANES);

@@ -7,7 +7,12 @@
 #define ST_TARGET
 #define ST_FN static inline __attribute__((always_inline))
 
-enum { LANES = 4, DIRECT_M = 2, TILE_N = 4, TILE_M = 2 };
+enum { LANES = 4, TILE_N = 4, TILE_M = 2 };
+
+#define ST_DIRECT_M 2
+#ifndef ST_DIRECT_MOST
+#define ST_DIRECT_MOST 2
+#endif
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
@@ -20,6 +25,7 @@ ST_FN vf v_load(const float *p) {
     return a;
 }
 ST_FN void v_store(float *p, vf a) { memcpy(p, &a, sizeof a); }
+ST_FN vf v_keep(vf a) { return a; }
 ST_FN vf v_add(vf a, vf b) { return a + b; }
 ST_FN vf v_sub(vf a, vf b) { return a - b; }
 ST_FN vf v_mul(vf a, vf b) { return a * b; }
@@ -52,7 +58,7 @@ ST_FN vgroup v_group(int bits, const float *scale, const float *bias) {
 }
 
 /* The four weights from index k of a row; for 16 and 32 bits, of stored numbers. */
-ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, int64_t k) {
+ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, uint64_t k) {
     if (bits >= 16) {
         float wide[LANES];
         st_widen(wide, row, bits == 32 ? ST_F32 : type, k, LANES);

@@ -13,7 +13,7 @@ import mlx.core as mx
 BLOCK_ROWS = 16384
 
 
-class Head:
+class MlxHead:
     """Multiplies by the weights of `module`: a Linear, an Embedding (tied head), or their quantised forms."""
 
     def __init__(self, module: Any) -> None:

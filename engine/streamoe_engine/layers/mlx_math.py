@@ -1,4 +1,4 @@
-"""The arithmetic of experts that lie in slots.
+"""The arithmetic of experts that lie in slots, through MLX.
 
 Owns: multiplying rows by the experts of given slots, without copying a weight. Hits and misses run the very same
 functions, so a result never depends on where a record came from. Refuses to know who lies in which slot.
@@ -10,14 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 import mlx.core as mx
+import numpy as np
 
-from .manifest import ExpertLayer, Field
-from .pool import SlotPool
+from ..experts import Batch
+from ..manifest import ExpertLayer, Field
+from ..pool import SlotPool
 
 Activation = Callable[..., mx.array]
 
 
-class ExpertMath:
+class MlxExpertMath:
     """One layer's experts: gate, up and down with the layer's activation, or fc1 and fc2."""
 
     def __init__(self, pool: SlotPool, entry: ExpertLayer, activation: Activation) -> None:
@@ -38,11 +40,17 @@ class ExpertMath:
             return self._expert(project, rows).squeeze(-2)
         return mx.concatenate([self._expert(self._in_slot(slot), x) for slot in slots])
 
-    def rows(self, x: mx.array, slots: Sequence[int]) -> mx.array:
-        """Row i of x (rows, width) through the expert of slots[i]: (rows, width), lazy.
+    def chunk(self, x: mx.array, top_k: int, batches: Iterable[Batch]) -> mx.array:
+        """x (tokens, width) through every pick: (tokens * top_k, width), by flat position."""
+        outputs, order = [], []
+        for where, slots in batches:
+            outputs.append(self._rows(x[mx.array(where // top_k)], slots))
+            mx.eval(outputs[-1])  # before any of these slots is read over
+            order.append(where)
+        return mx.concatenate(outputs)[mx.array(np.argsort(np.concatenate(order)))]
 
-        Equal slots must be neighbours: each expert multiplies its rows at once.
-        """
+    def _rows(self, x: mx.array, slots: Sequence[int]) -> mx.array:
+        """Row i of x through the expert of slots[i]; equal slots are neighbours and multiply their rows at once."""
         parts, start = [], 0
         for slot, run in groupby(slots):
             stop = start + sum(1 for _ in run)

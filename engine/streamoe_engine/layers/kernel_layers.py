@@ -1,0 +1,172 @@
+"""Layers on the CPU: one C call up to a layer's routing, then its experts.
+
+Owns the loop over a band's layers and the buffers of a step. Refuses to know how experts come to be in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..arena import ResidentArena
+from ..experts import ExpertStreamer
+from ..guess import Guesser
+from ..kernels import Kernels, Matrix
+from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
+from ..plan_types import Plan
+from .interface import Want
+from .kernel_routing import combine, route
+from .kernel_state import AttentionState, GdnState, KernelState, new_state
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLayer:
+    """One layer: its C description, its shared expert, and how its router weighs."""
+
+    number: int
+    call: GdnLayer | AttentionLayer
+    shared: SharedExpert | None
+    top_k: int
+    normalises: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelEnds:
+    """What comes before and after the layers: embed (ids to rows; first band), final norm and head (last band)."""
+
+    embed: Callable[[np.ndarray], np.ndarray] | None
+    norm: np.ndarray | None
+    norm_eps: float
+    head: Matrix | None
+
+
+class StepBuffers:
+    """The arrays of one step of up to chunk_tokens, shared by all layers."""
+
+    def __init__(self, layers: list[KernelLayer], calls: LayerCalls, chunk_tokens: int, ctx_tokens: int) -> None:
+        width = layers[0].call.out.rows
+        experts = max(layer.call.routing.router.rows for layer in layers if layer.call.routing.router)
+        self.expert_input, self.shared = (np.empty((chunk_tokens, width), np.float32) for _ in range(2))
+        self.router, self.guess = (np.empty((chunk_tokens, experts), np.float32) for _ in range(2))
+        self.scratch = np.empty(_scratch_bytes(layers, calls, chunk_tokens, ctx_tokens), np.uint8)
+
+    def io(self, layer: KernelLayer, hidden: np.ndarray) -> LayerIO:
+        """The arrays of a call that moves hidden (tokens, width) past the layer's mix, in place."""
+        tokens, routing = len(hidden), layer.call.routing
+        assert routing.router is not None
+        guess = None if routing.next_router is None else self.guess[:tokens, : routing.next_router.rows]
+        router = self.router[:tokens, : routing.router.rows]
+        return LayerIO(hidden, hidden, self.expert_input[:tokens], router, guess, self.scratch)
+
+
+def _scratch_bytes(layers: list[KernelLayer], calls: LayerCalls, tokens: int, ctx_tokens: int) -> int:
+    needs = [0]
+    for layer in layers:
+        if isinstance(layer.call, GdnLayer):
+            needs.append(calls.gdn_scratch_bytes(layer.call, tokens))
+        else:
+            needs.append(calls.attention_scratch_bytes(layer.call, tokens, ctx_tokens))
+        if layer.shared is not None:
+            needs.append(calls.shared_scratch_bytes(layer.shared, tokens))
+    return max(needs)
+
+
+class KernelLayers:
+    """A band computed by the C kernels: see interface.Layers."""
+
+    def __init__(
+        self,
+        kernels: Kernels,
+        layers: list[KernelLayer],
+        ends: KernelEnds,
+        streamer: ExpertStreamer,
+        guesser: Guesser,
+        rope_base: float,
+        plan: Plan,
+        arena: ResidentArena,
+    ) -> None:
+        self._arena = arena  # descriptions hold addresses only
+        self._kernels, self._calls, self._layers, self._ends = kernels, LayerCalls(kernels), layers, ends
+        self._streamer, self._guesser = streamer, guesser
+        self._rope_base, self._ctx_tokens = rope_base, plan.ctx_tokens
+        self._buffers = StepBuffers(layers, self._calls, plan.chunk_tokens, plan.ctx_tokens)
+
+    def new_state(self) -> KernelState:
+        return new_state([layer.call for layer in self._layers], self._ctx_tokens)
+
+    def run(self, state: KernelState, inputs: np.ndarray, want: Want) -> np.ndarray | None:
+        hidden = self._enter(inputs)
+        ropes = self._ropes(state.position, len(hidden))
+        for layer, kept in zip(self._layers, state.layers, strict=True):
+            self._run_layer(layer, kept, hidden, state.position, ropes)
+        state.position += len(hidden)
+        return self._leave(hidden, want)
+
+    def close(self) -> None:
+        self._kernels.close()
+
+    def _run_layer(
+        self,
+        layer: KernelLayer,
+        kept: GdnState | AttentionState,
+        hidden: np.ndarray,
+        position: int,
+        ropes: dict[int, np.ndarray],
+    ) -> None:
+        io = self._buffers.io(layer, hidden)
+        if isinstance(layer.call, GdnLayer):
+            assert isinstance(kept, GdnState)
+            self._calls.run_gdn(layer.call, io, kept.conv, kept.memory)
+        else:
+            assert isinstance(kept, AttentionState)
+            rope = ropes[layer.call.rope_half]
+            self._calls.run_attention(layer.call, io, kept.keys, kept.values, position, rope)
+        self._run_experts(layer, hidden, io)
+
+    def _run_experts(self, layer: KernelLayer, hidden: np.ndarray, io: LayerIO) -> None:
+        assert io.router_logits is not None
+        picks, weights = route(io.router_logits, layer.top_k, normalise=layer.normalises)
+        shared = None if layer.shared is None else self._buffers.shared[: len(hidden)]
+
+        def run_shared() -> None:
+            if layer.shared is not None and shared is not None:
+                self._calls.run_shared(layer.shared, io.expert_input, self._buffers.scratch, shared)
+
+        if len(hidden) == 1:
+            chosen = picks[0].tolist()
+            candidates = self._guesser.candidates(layer.number, io.guess_logits, chosen)
+            products = self._streamer.token(layer.number, io.expert_input, chosen, candidates, run_shared)
+        else:
+            products = self._streamer.chunk(layer.number, io.expert_input, picks)
+            run_shared()
+        combine(hidden, products.reshape(*picks.shape, -1), weights, shared)
+
+    def _ropes(self, position: int, num_tokens: int) -> dict[int, np.ndarray]:
+        """Rotation tables of these tokens, by half width."""
+        positions = np.arange(position, position + num_tokens, dtype=np.int32)
+        tables = {}
+        for half in {layer.call.rope_half for layer in self._layers if isinstance(layer.call, AttentionLayer)}:
+            tables[half] = np.empty((num_tokens, 2 * half), np.float32)
+            self._calls.rope_table(positions, half, self._rope_base, tables[half])
+        return tables
+
+    def _enter(self, inputs: np.ndarray) -> np.ndarray:
+        if inputs.ndim == 1:
+            assert self._ends.embed is not None, "the band has checked that it is the first"
+            return self._ends.embed(inputs)
+        return np.array(inputs, dtype=np.float32, order="C")
+
+    def _leave(self, hidden: np.ndarray, want: Want) -> np.ndarray | None:
+        if want == "nothing":
+            return None
+        if want == "hidden":
+            return hidden
+        norm, head = self._ends.norm, self._ends.head
+        assert norm is not None and head is not None, "the band has checked that it is the last"
+        last = np.ascontiguousarray(hidden if want == "all_logits" else hidden[-1:])
+        self._calls.rms_norm(last, norm, self._ends.norm_eps, last)
+        logits = np.empty((len(last), head.rows), np.float32)
+        self._kernels.matmul(head, last, logits)
+        return logits

@@ -1,0 +1,95 @@
+"""The arithmetic of experts that lie in slots, through the C kernels.
+
+Owns the scratch of expert products. Hits are multiplied while misses land, each as it lands; the same functions
+serve both, so no bit depends on who was there first. Refuses to know who lies in which slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from ..experts import Batch
+from ..kernels import Expert, Group, Kernels, Matrix
+from ..manifest import ExpertLayer, Field
+from ..plan_scratch import KERNEL_BATCH_ROWS
+from ..pool import SlotPool
+
+
+class ExpertBuffers:
+    """Scratch that all layers share: for one token's picks, and for a batch of a chunk's rows."""
+
+    def __init__(self, width: int, hidden_width: int, top_k: int, chunk_tokens: int) -> None:
+        rows = max(top_k, min(KERNEL_BATCH_ROWS, chunk_tokens * top_k))
+        self.rows_in = np.empty((rows, width), dtype=np.float32)
+        self.rows_out = np.empty((rows, width), dtype=np.float32)
+        self.hidden = np.empty((rows, hidden_width), dtype=np.float32)
+        self.products = np.empty((chunk_tokens * top_k, width), dtype=np.float32)
+
+
+class KernelExpertMath:
+    """One layer's gated experts with SiLU."""
+
+    def __init__(self, kernels: Kernels, pool: SlotPool, entry: ExpertLayer, buffers: ExpertBuffers) -> None:
+        self._kernels, self._pool, self._buffers = kernels, pool, buffers
+        self._expert = described_expert(entry)
+
+    def one_token(self, x: np.ndarray, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> np.ndarray:
+        """x (1, width) through each slot's expert as its record lands: (len(slots), width), in the slots' order."""
+        products, records = self._buffers.products[: len(slots)], [self._pool.slot_address(slot) for slot in slots]
+        for positions in landed:
+            out = self._buffers.rows_out[: len(positions)]
+            self._kernels.expert_token(self._expert, [records[at] for at in positions], x, self._buffers.hidden, out)
+            products[positions] = out
+        return products
+
+    def chunk(self, x: np.ndarray, top_k: int, batches: Iterable[Batch]) -> np.ndarray:
+        """x (tokens, width) through every pick: (tokens * top_k, width), by flat position."""
+        products = self._buffers.products[: len(x) * top_k]
+        most = len(self._buffers.rows_in)
+        for where, slots in batches:
+            for start in range(0, len(where), most):
+                self._rows(x, top_k, where[start : start + most], slots[start : start + most], products)
+        return products
+
+    def _rows(self, x: np.ndarray, top_k: int, where: np.ndarray, slots: Sequence[int], products: np.ndarray) -> None:
+        rows_in, rows_out = self._buffers.rows_in[: len(where)], self._buffers.rows_out[: len(where)]
+        np.take(x, where // top_k, axis=0, out=rows_in)
+        groups, start = [], 0
+        for slot, run in groupby(slots):
+            count = sum(1 for _ in run)
+            groups.append(Group(self._pool.slot_address(slot), start, count))
+            start += count
+        self._kernels.expert_rows(self._expert, groups, rows_in, self._buffers.hidden, rows_out)
+        products[where] = rows_out
+
+
+def described_expert(entry: ExpertLayer) -> Expert:
+    """The C description of a layer's experts, addresses counted from a record's start."""
+    fields = {field.name: field for field in entry.record.fields}
+    return Expert(*(_matrix(entry, fields, name) for name in ("gate_proj", "up_proj", "down_proj")))
+
+
+def kernel_reason(entry: ExpertLayer) -> str:
+    """Why the kernels cannot multiply these experts, or ""."""
+    names = {field.name for field in entry.record.fields}
+    if not {"gate_proj.weight", "up_proj.weight", "down_proj.weight"} <= names:
+        return "its experts are not gated"
+    if any(name.endswith(".bias") for name in names):
+        return "its experts have biases"
+    modes = {spec.mode for spec in entry.quantization.values()}
+    return "" if modes <= {"affine"} else f"its experts are packed as {', '.join(sorted(modes))}"
+
+
+def _matrix(entry: ExpertLayer, fields: dict[str, Field], name: str) -> Matrix:
+    weight, spec = fields[f"{name}.weight"], entry.quantization.get(name)
+    if spec is None:
+        rows, cols = weight.shape
+        return Matrix(32 if weight.dtype == "F32" else 16, 32, rows, cols, weight.dtype, weight.offset)
+    scales, biases = fields[f"{name}.scales"], fields[f"{name}.biases"]
+    cols = scales.shape[-1] * spec.group_size
+    return Matrix(
+        spec.bits, spec.group_size, weight.shape[0], cols, scales.dtype, weight.offset, scales.offset, biases.offset
+    )

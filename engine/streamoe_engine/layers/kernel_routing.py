@@ -1,0 +1,35 @@
+"""From router logits to picks and weights, and from products back to one state: the arithmetic around experts.
+
+Owns what mlx-lm's softmax routers do, in NumPy float32. Every token's result is its own: no bit depends on how many
+tokens run together. Products are summed in the order of the picks, the likeliest first.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def route(logits: np.ndarray, top_k: int, *, normalise: bool) -> tuple[np.ndarray, np.ndarray]:
+    """logits (tokens, experts) float32 give picks (tokens, k) int64, likeliest first, and weights (tokens, k).
+
+    softmax over all experts, the k highest, divided by their sum where the model normalises.
+    """
+    high = np.sort(np.argpartition(logits, -top_k, axis=-1)[:, -top_k:], axis=-1)
+    order = np.argsort(-np.take_along_axis(logits, high, -1), axis=-1, kind="stable")
+    picks = np.take_along_axis(high, order, -1)
+    chances = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    chances /= chances.sum(axis=-1, keepdims=True)
+    weights = np.take_along_axis(chances, picks, -1)
+    if normalise:
+        weights /= weights.sum(axis=-1, keepdims=True)
+    return picks.astype(np.int64), weights
+
+
+def combine(hidden: np.ndarray, products: np.ndarray, weights: np.ndarray, shared: np.ndarray | None) -> None:
+    """hidden (tokens, width) += weighted products (tokens, k, width) + the shared expert's output, in place."""
+    total = products[:, 0] * weights[:, 0, None]
+    for pick in range(1, products.shape[1]):
+        total += products[:, pick] * weights[:, pick, None]
+    if shared is not None:
+        total += shared
+    hidden += total
