@@ -57,7 +57,7 @@ class BandOptions:
     guess: GuessName | Guesser = "auto"
     guess_width: int = DEFAULT_GUESS_WIDTH
     policy: PolicyName = "lru"
-    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    chunk_tokens: int | None = None
     compute_dtype: ComputeDtype | None = None
     tokenizer_bytes: int = 0
     backend: Literal["auto", "mlx", "kernels"] = "auto"
@@ -207,15 +207,16 @@ def _plan(store: ModelStore, options: BandOptions) -> Plan:
 def plan_request(store: ModelStore, options: BandOptions) -> PlanRequest:
     """The planner's request for these options on this machine. Raises UsageError for a backend that cannot serve."""
     dtype: ComputeDtype = options.compute_dtype or _native_dtype()
+    backend = _backend(store, options, dtype)
     return PlanRequest(
         budget_bytes=options.budget_bytes,
         ctx_tokens=options.ctx_tokens,
         kv=options.kv or kv_format(dtype),
         layers=options.layers,
         guess_width=0 if options.guess == "none" else options.guess_width,
-        chunk_tokens=options.chunk_tokens,
+        chunk_tokens=options.chunk_tokens or DEFAULT_CHUNK_TOKENS[backend],
         compute_dtype=dtype,
-        backend=_backend(store, options, dtype),
+        backend=backend,
     )
 
 

@@ -89,7 +89,9 @@ class ExpertStreamer:
             self._recorder.token(number, picks, candidates)
         try:
             placed = self._flow.place(layer.records, picks)  # hits keep their slot, misses are read
-            self._read_early(layer.following, candidates)  # behind the demand; routing never looks at these
+            self._read_early(
+                layer.following, candidates[: self._guess_width]
+            )  # behind the demand; routing never looks at these
             if meanwhile is not None:
                 meanwhile()
             y = layer.math.one_token(x, placed.slots, self._flow.landed(layer.records, placed))
@@ -100,10 +102,11 @@ class ExpertStreamer:
         self._flow.settle(placed.slots)  # admit the deserving; the others land again
         return y
 
-    def chunk(self, number: int, x: Any, picks: np.ndarray) -> Any:
+    def chunk(self, number: int, x: Any, picks: np.ndarray, candidates: Sequence[int] = ()) -> Any:
         """A chunk: x (tokens, width) through picks (tokens, k) int64, expert by expert: (tokens * k, width).
 
-        Each record is read once. Raises ReadFailed.
+        Each record is read once. candidates: experts that the next layer will need, surest first; read when this
+        layer's own have been asked for, as far as the ring goes. Raises ReadFailed.
         """
         layer = self._begin(number, len(picks))
         if self._recorder is not None:
@@ -111,10 +114,15 @@ class ExpertStreamer:
         places, base = _places(picks), layer.records.key_base
         self._policy.count([base + expert for expert in places], [len(where) for where in places.values()])
         try:
-            return layer.math.chunk(x, picks.shape[1], self._batches(layer, places))
+            if number == self._first_layer:
+                self._flow.begin_chunk()
+            y = layer.math.chunk(x, picks.shape[1], self._batches(layer, places, candidates))
         except StreamoeError:
             self._flow.start_over()
             raise
+        if layer.following is None:
+            self._flow.end_chunk()
+        return y
 
     def _begin(self, number: int, num_tokens: int) -> StreamedLayer:
         if number == self._first_layer:
@@ -123,10 +131,15 @@ class ExpertStreamer:
 
     def _read_early(self, number: int | None, candidates: Sequence[int]) -> None:
         if number is not None and len(candidates):
-            self._flow.read_early(self._layers[number].records, candidates[: self._guess_width])
+            self._flow.read_early(self._layers[number].records, candidates)
 
-    def _batches(self, layer: StreamedLayer, places: dict[int, np.ndarray]) -> Iterator[Batch]:
-        for batch in self._flow.arrivals(layer.records, list(places)):
+    def _batches(
+        self, layer: StreamedLayer, places: dict[int, np.ndarray], candidates: Sequence[int]
+    ) -> Iterator[Batch]:
+        def read_ahead() -> None:
+            self._read_early(layer.following, candidates)
+
+        for batch in self._flow.arrivals(layer.records, list(places), read_ahead):
             where = np.concatenate([places[expert] for expert, _ in batch])
             yield where, [slot for expert, slot in batch for _ in places[expert]]
 

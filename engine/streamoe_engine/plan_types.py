@@ -12,9 +12,9 @@ from .sizes import MIB
 POOL_ALIGNMENT_BYTES = 2 * MIB
 DEFAULT_CTX_TOKENS = 4096
 DEFAULT_GUESS_WIDTH = 6
-# Prompt tokens run at once. More would read fewer records per prompt, but MLX's gated-delta scan on the CPU
-# keeps every step's state alive: 2.1 MiB a token at Qwen3.6's size (docs/lab-log.md).
-DEFAULT_CHUNK_TOKENS = 32
+# Prompt tokens run at once: more read fewer records per prompt. MLX's gated-delta scan on the CPU keeps every step's
+# state alive, 2.1 MiB a token at Qwen3.6's size; the kernels need 0.2 (docs/lab-log.md).
+DEFAULT_CHUNK_TOKENS: dict[Backend, int] = {"mlx": 32, "kernels": 256}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class PlanRequest:
     kv: KvFormat = "f32"
     layers: tuple[int, int] | None = None
     guess_width: int = DEFAULT_GUESS_WIDTH
-    chunk_tokens: int = DEFAULT_CHUNK_TOKENS
+    chunk_tokens: int = 32
     compute_dtype: ComputeDtype = "float32"
     backend: Backend = "mlx"
     extra_bytes: tuple[tuple[str, int], ...] = ()

@@ -130,12 +130,12 @@ class ExpectedNextUse:
         self._rates = np.zeros((num_speeds, num_layers, keys_a_layer))
         self._next_use = np.full(num_layers * keys_a_layer, np.inf)
         self._visits_a_turn, self._turn_start, self._now = num_layers, 0, 0
-        self._num_tokens, self._keys_a_layer = 1, keys_a_layer
+        self._num_tokens, self._kept, self._keys_a_layer = 1, self._keep, keys_a_layer
 
     def tick(self, num_tokens: int) -> None:
         # A band visits its own expert layers only: how many is learned from the turn before.
         self._visits_a_turn = self._now - self._turn_start or self._visits_a_turn
-        self._turn_start, self._num_tokens = self._now, num_tokens
+        self._turn_start, self._num_tokens, self._kept = self._now, num_tokens, self._keep**num_tokens
 
     def count(self, keys: Sequence[int], weights: Sequence[int]) -> None:
         self._now += 1
@@ -147,9 +147,8 @@ class ExpectedNextUse:
         error = picked - self._weights @ rates
         self._weights *= np.exp(self.LEARNING_RATE * (rates @ error))
         self._weights = np.maximum(self._weights / self._weights.sum(), self.LEAST_WEIGHT)
-        keep = self._keep**self._num_tokens
-        rates *= keep
-        rates += (1 - keep) * picked
+        rates *= self._kept
+        rates += (1 - self._kept) * picked
         chance = self._weights @ rates + self.NEVER_SEEN_SHARE * picked.mean()
         self._next_use[first : first + self._keys_a_layer] = self._now + self._visits_a_turn / chance
 

@@ -67,5 +67,5 @@ def open_streaming(store: ModelStore, plan: Plan, policy_name: PolicyName, reade
     pool = SlotPool(plan.slots, plan.slot_bytes)
     policy = make_policy(policy_name, manifest.num_layers, keys_a_layer)
     reader = Reader(reader_threads)
-    flow = RecordFlow(pool, Tier(plan.slots, plan.landing_slots, policy), reader)
+    flow = RecordFlow(pool, Tier(plan.slots, plan.landing_slots, policy), reader, plan.landing_slots)
     return Streaming(entries, pool, policy, reader, flow, records)

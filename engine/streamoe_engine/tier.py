@@ -76,6 +76,39 @@ class Tier:
         self._hot_position[slot] = position
         self._landing.append(dropped)
 
+    def lend(self, count: int) -> None:
+        """For a prompt: make up to `count` hot slots landing, empty ones first, then those of least worth.
+
+        Their content still counts until it is read over.
+        """
+        positions = self._by_worth()[: min(count, len(self._hot_slots))]
+        self._landing += [self._hot_slots[position] for position in positions]
+        self._keep_hot(sorted(set(range(len(self._hot_slots))) - set(positions)), [])
+
+    def reclaim(self, num_landing: int) -> None:
+        """After a prompt: leave num_landing slots landing; the others, of most worth, are hot again."""
+        keys = [self._key_of[slot] for slot in self._landing]
+        worth = self._policy.worth(np.maximum(keys, 0)) if keys else np.empty(0)
+        order = sorted(range(len(keys)), key=lambda at: (keys[at] != _NOBODY, worth[at]))
+        back = [self._landing[at] for at in order[num_landing:]]
+        self._landing = [self._landing[at] for at in order[:num_landing]]
+        self._keep_hot(list(range(len(self._hot_slots))), back)
+
+    def _by_worth(self) -> list[int]:
+        """Hot positions, the empty ones first, then the least worthy."""
+        empty = set(self._empty)
+        full = [position for position in range(len(self._hot_slots)) if position not in empty]
+        worth = self._policy.worth(self._hot_keys[full]) if full else np.empty(0)
+        return sorted(empty) + [full[at] for at in np.argsort(worth, kind="stable").tolist()]
+
+    def _keep_hot(self, positions: list[int], more: list[int]) -> None:
+        """The hot slots are those at `positions` and the slots `more`."""
+        self._hot_slots = [self._hot_slots[position] for position in positions] + more
+        keys = [self._key_of[slot] for slot in self._hot_slots]
+        self._hot_keys = np.array(keys, dtype=np.int64)
+        self._hot_position = {slot: position for position, slot in enumerate(self._hot_slots)}
+        self._empty = [position for position, key in enumerate(keys) if key == _NOBODY][::-1]
+
     def _cheapest(self) -> int:
         # A position in _landing; the oldest of equals.
         keys = [self._key_of[slot] for slot in self._landing]

@@ -107,7 +107,7 @@ def read_trace(path: Path) -> Trace:
 
 def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in _ARRAYS}
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from error

@@ -28,7 +28,7 @@ class FakeBand:
     """
 
     def __init__(self, end_id: int, ctx_tokens: int = 400, chunk_tokens: int = 7) -> None:
-        self.plan = Plan(1, (), 4, 4, 1, 1, 0, 0, ctx_tokens, "f32", chunk_tokens, 2, 2, 8, "float32")
+        self.plan = Plan(1, (), 4, 4, 1, 1, 0, 0, ctx_tokens, "f32", chunk_tokens, 2, 2, 8, "float32", "mlx")
         self.end_id = end_id
         self.never_ends = False
         self.states: list[list[int]] = []

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from streamoe_engine.policies import POLICY_NAMES, make_policy
+from streamoe_engine.policies import POLICY_NAMES, ExpectedNextUse, make_policy
 from streamoe_engine.tier import Tier
 
 NUM_KEYS = 12
@@ -119,3 +119,86 @@ def test_counts_do_not_overflow_over_a_long_run() -> None:
         policy.count([0], [1])
     policy.count([1], [1])
     assert policy.victim(np.array([0]), 1) is None
+
+
+def next_use(num_layers: int = 3, keys_a_layer: int = 4) -> ExpectedNextUse:
+    return ExpectedNextUse(num_layers, keys_a_layer)
+
+
+def test_next_use_keeps_what_is_picked_often_and_comes_soon() -> None:
+    policy = next_use()
+    for turn in range(40):
+        policy.tick(1)
+        for layer in range(3):
+            often, rare = 4 * layer, 4 * layer + 1
+            policy.count([often, rare if turn % 4 == 0 else 4 * layer + 2], [1, 1])
+    hot = np.array([0, 1, 4, 5, 8, 9])  # often and rare, by layer
+    order = np.argsort(policy.worth(hot)).tolist()
+    assert {hot[at] for at in order[:3]} == {1, 5, 9}, "rare ones go first"
+    # Layer 2 has just been visited, so layer 0 is next: of equally likely experts its own comes back first.
+    assert [hot[at] for at in order[3:]] == [8, 4, 0]
+    assert policy.victim(hot, 0) in (1, 3, 5)
+    assert policy.victim(np.array([0, 4]), 9) is None, "a rare newcomer replaces nobody"
+
+
+def test_next_use_keeps_a_part_of_a_loop_that_recency_loses() -> None:
+    """Ten experts in turn through a tier of six: the least recently used is always the next one needed."""
+    hits = {}
+    for name in ("lru", "next-use"):
+        policy = make_policy(name, 10, 1)
+        tier, hits[name] = Tier(6, 1, policy), 0
+        for _ in range(30):
+            policy.tick(1)
+            for key in range(10):
+                slot = tier.find(key)
+                hits[name] += slot is not None
+                if slot is None:
+                    slot = tier.claim(key)
+                else:
+                    tier.hold(slot)
+                policy.count([key], [1])
+                tier.settle(slot)
+    assert hits["lru"] == 0
+    assert hits["next-use"] >= 30 * 4
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 300), st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True))))
+def test_next_use_stays_a_mixture_of_rates(chunks: list[tuple[int, list[int]]]) -> None:
+    policy = next_use()
+    for num_tokens, picks in chunks:
+        policy.tick(num_tokens)
+        for layer in range(3):
+            policy.count([4 * layer + pick for pick in picks], [num_tokens] * len(picks))
+    assert (policy._weights >= policy.LEAST_WEIGHT).all()
+    assert policy._weights.sum() <= 1 + len(policy._weights) * policy.LEAST_WEIGHT
+    assert ((policy._rates >= 0) & (policy._rates <= 1)).all()
+    if chunks:
+        assert np.isfinite(policy.worth(np.arange(12))).all()
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True), min_size=1, max_size=40))
+def test_next_uses_rates_are_their_definition(visits: list[list[int]]) -> None:
+    policy, expected = next_use(1), np.zeros((len(ExpectedNextUse.KEEP_A_TOKEN), 4))
+    for picks in visits:
+        policy.tick(1)
+        policy.count(picks, [1] * len(picks))
+        for row, keep in enumerate(ExpectedNextUse.KEEP_A_TOKEN):
+            expected[row] *= keep
+            expected[row, picks] += 1 - keep
+    assert np.allclose(policy._rates[:, 0], expected)
+
+
+def test_a_claim_takes_an_empty_landing_slot_then_the_least_worth() -> None:
+    policy = make_policy("lru", 1, 8)
+    tier = Tier(5, 3, policy)
+    first = [tier.claim(key) for key in (0, 1, 2)]
+    for key, slot in zip((0, 1, 2), first, strict=True):
+        policy.count([key], [1])
+        tier.settle(slot)  # 0 and 1 become hot in the empty slots' place
+    assert [tier.find(key) is not None for key in (0, 1, 2)] == [True] * 3
+    policy.count([2], [1])
+    tier.claim(5), tier.claim(6)
+    assert tier.find(2) is not None, "the empty slots went first"
+    tier.claim(7)
+    assert sum(tier.find(key) is not None for key in (0, 1, 2)) == 2

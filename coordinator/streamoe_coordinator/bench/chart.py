@@ -58,13 +58,13 @@ def draw(title: str, panels: Sequence[Panel]) -> str:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Three to seven round numbers, the first not above low and the last not below high."""
-    spread = high - low or abs(high) or 1.0
+    """Two to seven round numbers, the first not above low and the last not below high; 0 <= low <= high."""
+    spread = high - low if high - low > high / 1000 else high or 1.0
     step: float = 10.0 ** math.floor(math.log10(spread))
     step = next(step * part for part in (0.2, 0.5, 1.0, 2.0) if spread / (step * part) <= 5)
     first, last = math.floor(low / step), math.ceil(high / step)
     last += first == last
-    return [round(number * step, 10) for number in range(first, last + 1)]
+    return [float(f"{number * step:.6g}") for number in range(first, last + 1)]
 
 
 def _panel(panel: Panel, ticks_x: Sequence[float], top: int) -> list[str]:

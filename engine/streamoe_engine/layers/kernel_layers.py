@@ -17,7 +17,7 @@ from ..kernels import Kernels, Matrix
 from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
 from ..plan_types import Plan
 from .interface import Want
-from .kernel_routing import combine, route
+from .kernel_routing import combine, needed_by_chunk, route
 from .kernel_state import AttentionState, GdnState, KernelState, new_state
 
 
@@ -139,7 +139,8 @@ class KernelLayers:
             candidates = self._guesser.candidates(layer.number, io.guess_logits, chosen)
             products = self._streamer.token(layer.number, io.expert_input, chosen, candidates, run_shared)
         else:
-            products = self._streamer.chunk(layer.number, io.expert_input, picks)
+            ahead = () if io.guess_logits is None else needed_by_chunk(io.guess_logits, layer.top_k)
+            products = self._streamer.chunk(layer.number, io.expert_input, picks, ahead)
             run_shared()
         combine(hidden, products.reshape(*picks.shape, -1), weights, shared)
 

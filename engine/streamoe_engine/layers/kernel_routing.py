@@ -25,6 +25,16 @@ def route(logits: np.ndarray, top_k: int, *, normalise: bool) -> tuple[np.ndarra
     return picks.astype(np.int64), weights
 
 
+def needed_by_chunk(logits: np.ndarray, top_k: int) -> list[int]:
+    """The experts that logits (tokens, experts) pick for two tokens or more, the most wanted first.
+
+    For guesses: one token's pick is too often another by the time the layer runs.
+    """
+    picks = np.argpartition(logits, -top_k, axis=-1)[:, -top_k:]
+    wanted = np.bincount(picks.reshape(-1), minlength=logits.shape[1])
+    return [expert for expert in np.argsort(-wanted, kind="stable").tolist() if wanted[expert] >= 2]
+
+
 def combine(hidden: np.ndarray, products: np.ndarray, weights: np.ndarray, shared: np.ndarray | None) -> None:
     """hidden (tokens, width) += weighted products (tokens, k, width) + the shared expert's output, in place."""
     total = products[:, 0] * weights[:, 0, None]

@@ -12,9 +12,7 @@
 enum { LANES = 8, TILE_N = 4, TILE_M = 3 };
 
 #define ST_DIRECT_M 2
-#ifndef ST_DIRECT_MOST
-#define ST_DIRECT_MOST 4
-#endif
+#define ST_DIRECT_MOST 2
 
 typedef __m256 vf;
 

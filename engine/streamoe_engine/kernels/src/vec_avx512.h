@@ -15,9 +15,7 @@ enum { LANES = 16, TILE_N = 8, TILE_M = 3 };
 
 /* Rows that `direct` takes at once, and up to how many it is faster than unpacking first (measured). */
 #define ST_DIRECT_M 4
-#ifndef ST_DIRECT_MOST
-#define ST_DIRECT_MOST 12
-#endif
+#define ST_DIRECT_MOST 8
 
 typedef __m512 vf;
 

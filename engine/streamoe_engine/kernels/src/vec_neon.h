@@ -12,9 +12,7 @@
 enum { LANES = 4, TILE_N = 8, TILE_M = 2 };
 
 #define ST_DIRECT_M 4
-#ifndef ST_DIRECT_MOST
 #define ST_DIRECT_MOST 4
-#endif
 
 typedef float32x4_t vf;
 

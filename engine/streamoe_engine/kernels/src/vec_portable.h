@@ -10,9 +10,7 @@
 enum { LANES = 4, TILE_N = 4, TILE_M = 2 };
 
 #define ST_DIRECT_M 2
-#ifndef ST_DIRECT_MOST
-#define ST_DIRECT_MOST 2
-#endif
+#define ST_DIRECT_MOST 1
 
 typedef float vf __attribute__((vector_size(16)));
 typedef int32_t vi __attribute__((vector_size(16)));
