@@ -56,6 +56,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--bare-file", action="store_true", help="give llama.cpp the file itself, with its disk's own")
     made.add_argument("--streamoe-options", default="", metavar="TEXT", help='such as "--chunk 256 --guess none"')
     made.add_argument("--llama-options", default="", metavar="TEXT", help='such as "--repack"')
+    made.add_argument("--results", type=Path, default=RESULTS, help="folder of the results (default: bench/results)")
     made.add_argument("--name", help="of the results (default: the date and time)")
     return made
 
@@ -115,7 +116,7 @@ def measure(asked: argparse.Namespace, found: list[Engine], caps: list[int | Non
                 device = stack.enter_context(loop_device(engine.model, asked.read_ahead_kb))
                 found[at] = replace(engine, model=device)
         name = asked.name or datetime.now(UTC).strftime("peers-%Y-%m-%d-%H%M%S")
-        results = ResultsFile(RESULTS / f"{name}.csv", facts)
+        results = ResultsFile(asked.results / f"{name}.csv", facts)
         stack.callback(results.close)
         try:
             for mode, cap, repeat, engine in turns(found, caps, modes, asked.repeats):
@@ -125,7 +126,7 @@ def measure(asked: argparse.Namespace, found: list[Engine], caps: list[int | Non
         finally:
             after = ceilings.measure(folder, num_threads)
             results.remark(f"after: {after}")
-            print(f"\n{summary.summary(rows, limits.best(after))}\n\nrows: {RESULTS / name}.csv", flush=True)
+            print(f"\n{summary.summary(rows, limits.best(after))}\n\nrows: {asked.results / name}.csv", flush=True)
     return rows
 
 

@@ -19,6 +19,8 @@ import streamoe_coordinator.cli  # noqa: F401  (for what it costs)
 from streamoe_coordinator.opening import EngineFlags, band_options
 from streamoe_coordinator.text import load_text
 from streamoe_engine.band import Band
+from streamoe_engine.errors import StreamoeError
+from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import format_size
 
 
@@ -27,7 +29,7 @@ def open_engine(asked: argparse.Namespace) -> forced.Opened:
     _, tokenizer_bytes = load_text(asked.model)
     flags = EngineFlags(
         budget=asked.budget,
-        ctx=forced.CTX_TOKENS,
+        ctx=min(forced.CTX_TOKENS, read_manifest(asked.model).max_context or forced.CTX_TOKENS),
         kv=asked.kv,
         chunk=asked.chunk,
         guess=asked.guess,
@@ -60,4 +62,7 @@ if __name__ == "__main__":
         made.add_argument(flag)
     for flag in ("--chunk", "--guess-width"):
         made.add_argument(flag, type=int)
-    forced.run(made.parse_args(), open_engine)
+    try:
+        forced.run(made.parse_args(), open_engine)
+    except StreamoeError as error:
+        raise SystemExit(f"{error.message}; {error.next_step}") from error

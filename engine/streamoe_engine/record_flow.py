@@ -16,12 +16,8 @@ from .manifest import ExpertLayer
 from .pool import SlotPool
 from .reader import Read, Reader
 from .telemetry import Counters
-from .tier import Tier
+from .tier import Tier, ring_slots
 from .uncached import UncachedFile
-
-# Slots lent to a chunk, where there are twice as many hot ones: 0.2 GiB of records at Qwen3.6's size, as much as the
-# disk reads while a layer of a long chunk attends.
-RING_SLOTS = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +157,7 @@ class RecordFlow:
 
     def begin_chunk(self) -> None:
         """Lend hot slots to the ring, so that reading runs ahead of computing by more than a few records."""
-        self._tier.lend(min(RING_SLOTS, (self._pool.num_slots - self._num_landing) // 2))
+        self._tier.lend(ring_slots(self._pool.num_slots, self._num_landing))
 
     def end_chunk(self) -> None:
         """Give them back to the hot tier, whatever they hold now."""

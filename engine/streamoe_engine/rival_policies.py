@@ -1,4 +1,4 @@
-"""Policies that lost against those of policies.py, kept for tier_sim to measure against on other models' traces.
+"""A policy that lost against those of policies.py, kept for tier_sim to measure against on other models' traces.
 
 Owns nothing a band can be opened with. See policies.Policy for what the methods mean.
 """
@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
-from .policies import LeastRecentlyUsed
 
 
 class SecondLastUse:
@@ -34,15 +32,3 @@ class SecondLastUse:
 
     def victim(self, hot_keys: np.ndarray, key: int) -> int | None:
         return int(self.worth(hot_keys).argmin())
-
-
-class LayerByLayerRecency(LeastRecentlyUsed):
-    """Least recently used within the layer of the newcomer, so that every layer keeps the share it began with."""
-
-    def __init__(self, num_layers: int, keys_a_layer: int) -> None:
-        super().__init__(num_layers * keys_a_layer)
-        self._keys_a_layer = keys_a_layer
-
-    def victim(self, hot_keys: np.ndarray, key: int) -> int | None:
-        own = np.flatnonzero(hot_keys // self._keys_a_layer == key // self._keys_a_layer)
-        return int(own[self.worth(hot_keys[own]).argmin()]) if len(own) else None

@@ -4,6 +4,7 @@ Owns the replay, which does to a real Tier what record_flow does, with reads tha
 figures are printed.
 
 Reads are not cancelled here, so that wasted guesses are counted in full: a real reader drops those it has not begun.
+Chunks are replayed without reading ahead for the layer to come.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 
 from .errors import UsageError
 from .policies import POLICY_NAMES, DecayedFrequency, Policy, make_policy
-from .rival_policies import LayerByLayerRecency, SecondLastUse
-from .tier import Tier
+from .rival_policies import SecondLastUse
+from .tier import Tier, ring_slots
 from .trace import Step, Trace
 
 GuessSource = Literal["recorded", "previous-token"]
@@ -32,7 +33,6 @@ POLICIES: dict[str, PolicyMaker] = {
     "lfu 0.95": lambda layers, keys: DecayedFrequency(layers * keys, 0.95),
     "lfu 0.995": lambda layers, keys: DecayedFrequency(layers * keys, 0.995),
     "lru-2": lambda layers, keys: SecondLastUse(layers * keys),
-    "lru, layers apart": LayerByLayerRecency,
 }
 
 
@@ -83,7 +83,8 @@ class _Replay:
         self, policy: Policy, slots: int, landing: int, trace: Trace, guess_width: int, guess: GuessSource
     ) -> None:
         self._policy, self._tier = policy, Tier(slots, landing, policy)
-        self._num_experts, self._first_layer = trace.num_experts, trace.layers[0]
+        self._num_landing, self._num_lent = landing, ring_slots(slots, landing)
+        self._num_experts, self._first_layer, self._last_layer = trace.num_experts, trace.layers[0], trace.layers[-1]
         self._following = dict(zip(trace.layers, trace.layers[1:], strict=False))
         self._guess_width, self._guess = guess_width, guess
         self._last_picks: dict[int, Sequence[int]] = {}
@@ -119,6 +120,8 @@ class _Replay:
         experts, counts = np.unique(step.picks, return_counts=True)
         keys = self._keys(step.layer, experts.tolist())
         self._policy.count(keys, counts.tolist())
+        if step.layer == self._first_layer:
+            self._tier.lend(self._num_lent)
         slots, absent = self._place(keys)
         landing = self._claim_some(absent)
         for slot in slots.values():
@@ -127,6 +130,8 @@ class _Replay:
             for slot in landing:
                 self._tier.settle(slot)
             landing = self._claim_some(absent)
+        if step.layer == self._last_layer:
+            self._tier.reclaim(self._num_landing)
 
     def _place(self, keys: Sequence[int]) -> tuple[dict[int, int], list[int]]:
         """Slots of the keys that are here, held; and the keys that are not. Wrong guesses are let go first."""

@@ -27,6 +27,7 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str
     return kept | {
         "HOME": str(home),
         "XDG_CACHE_HOME": str(home / "cache"),
+        "XDG_CONFIG_HOME": str(home / "config"),
         "XDG_STATE_HOME": str(home / "state"),
         "COLUMNS": "120",
     }

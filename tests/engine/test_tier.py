@@ -187,6 +187,9 @@ def test_next_uses_rates_are_their_definition(visits: list[list[int]]) -> None:
             expected[row] *= keep
             expected[row, picks] += 1 - keep
     assert np.allclose(policy._rates[:, 0], expected)
+    chance = policy._weights @ expected + policy.NEVER_SEEN_SHARE * len(visits[-1]) / 4
+    # One layer: a turn is one visit, and 1 / chance of them pass on average until the next use.
+    assert np.allclose(policy.worth(np.arange(4)), -(len(visits) + 1 / chance))
 
 
 def test_a_claim_takes_an_empty_landing_slot_then_the_least_worth() -> None:
@@ -202,3 +205,33 @@ def test_a_claim_takes_an_empty_landing_slot_then_the_least_worth() -> None:
     assert tier.find(2) is not None, "the empty slots went first"
     tier.claim(7)
     assert sum(tier.find(key) is not None for key in (0, 1, 2)) == 2
+
+
+@pytest.mark.parametrize("name", POLICY_NAMES)
+@settings(max_examples=40, deadline=None)
+@given(
+    tokens=st.lists(st.lists(st.integers(0, NUM_KEYS - 1), min_size=3, max_size=3, unique=True), max_size=40),
+    lends=st.integers(0, 4),
+)
+def test_no_slot_lands_twice_when_picks_of_a_token_displace_each_other(
+    name: str, tokens: list[list[int]], lends: int
+) -> None:
+    """A pick that is hot may be dropped for another pick of the same token before it is settled itself."""
+    policy = make_policy(name, 1, NUM_KEYS)
+    tier = Tier(7, 3, policy)
+    for keys in tokens:
+        tier.lend(lends)
+        policy.tick(1)
+        slots = {key: slot for key in keys if (slot := tier.find(key)) is not None}
+        for slot in slots.values():
+            tier.hold(slot)
+        for key in keys:
+            if key not in slots:
+                slots[key] = tier.claim(key)
+        assert None not in slots.values() and len(set(slots.values())) == 3
+        policy.count(keys, [1] * 3)
+        for key in keys:
+            tier.settle(slots[key])
+        assert sorted(tier._landing + tier._hot_slots) == list(range(7)), "each slot has one role"
+        tier.reclaim(3)
+        assert sorted(tier._landing + tier._hot_slots) == list(range(7))

@@ -89,14 +89,17 @@ def test_too_few_slots_are_refused_with_the_number_that_would_do() -> None:
 
 @pytest.mark.parametrize("policy", POLICY_NAMES)
 def test_the_simulator_counts_what_the_engine_counts(embedded_folder: Path, policy: str) -> None:
-    """The embedded model at a few slots, without guesses: which records are read does not depend on timing."""
+    """The embedded model at a few slots: two prompts, tokens after each.
+
+    Nothing depends on timing: no guesses, records that land in order, and a ring with room for a layer's experts.
+    """
     recorder = TraceRecorder()
-    ids = np.random.default_rng(1).integers(1000, 20_000, size=24).astype(np.int32)
-    options = {"guess": "none", "guess_width": 0, "policy": policy, "recorder": recorder}
+    ids = np.random.default_rng(1).integers(1000, 20_000, size=34).astype(np.int32)
+    options = {"guess": "none", "guess_width": 0, "policy": policy, "recorder": recorder, "reader_threads": 1}
     with open_band(embedded_folder, 60, **options) as band:
         state = band.new_state()
-        for at in range(len(ids)):
-            band.run(state, ids[at : at + 1], "nothing")
+        for part in np.split(ids, [10, *range(11, 20), 26, *range(27, 34)]):
+            band.run(state, part, "nothing")
         counts, slots, num_experts = band.telemetry(), band.plan.slots, band.manifest.experts[0].num_experts
     replayed = replay(recorder.trace(num_experts), policy, slots)
     names = ("picks", "hits", "guess_hits", "misses", "wasted")

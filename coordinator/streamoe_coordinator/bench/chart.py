@@ -12,12 +12,14 @@ from xml.sax.saxutils import escape
 
 _WIDTH, _LEFT, _RIGHT = 720, 64, 24
 _TOP, _HEIGHT, _GAP, _BOTTOM = 48, 170, 56, 44
+# No CSS variables: viewers other than browsers do not know them, and then draw the light scheme.
 _STYLE = """
-  svg { font: 13px system-ui, sans-serif; --ink: #1f2328; --faint: #d1d9e0; --mark: #0969da; }
-  @media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --faint: #3d444d; --mark: #58a6ff; } }
-  text { fill: var(--ink); } .title { font-size: 15px; font-weight: 600; }
-  .grid { stroke: var(--faint); } .line { stroke: var(--mark); stroke-width: 2; fill: none; }
-  .spread { stroke: var(--mark); opacity: .5; } .dot { fill: var(--mark); }
+  text { font: 13px system-ui, sans-serif; fill: #1f2328; } .title { font-size: 15px; font-weight: 600; }
+  .grid { stroke: #d1d9e0; } .line { stroke: #0969da; stroke-width: 2; fill: none; }
+  .spread { stroke: #0969da; stroke-width: 6; opacity: .3; } .dot { fill: #0969da; }
+  @media (prefers-color-scheme: dark) {
+    text { fill: #e6edf3; } .grid { stroke: #3d444d; } .line, .spread { stroke: #58a6ff; } .dot { fill: #58a6ff; }
+  }
 """
 
 

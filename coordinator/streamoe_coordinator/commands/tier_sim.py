@@ -24,7 +24,7 @@ def tier_sim(
     trace: options.TraceFile,
     *,
     slots: options.Slots,
-    widths: options.Widths = "0,2,4",
+    widths: options.Widths = "0,2",
     guess: options.TraceGuess = "recorded",
     as_json: options.AsJson = False,
 ) -> None:

@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from streamoe_engine import kernels
+
 from .check import Check, graded
 
 _REINSTALL = "reinstall MLX: pip install --force-reinstall --no-deps mlx mlx-cpu"
@@ -24,7 +26,7 @@ _KERNEL_FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "asimd", "asimddp
 
 def host_checks() -> list[Check]:
     """All checks of the host group that need no MLX, and whether MLX is there."""
-    return [system_check(), processor_check(), python_check(), mlx_check(), open_files_check()]
+    return [system_check(), processor_check(), python_check(), mlx_check(), kernels_check(), open_files_check()]
 
 
 def system_check(system: str = platform.system(), release: str = platform.release()) -> Check:
@@ -74,6 +76,15 @@ def mlx_check(versions: dict[str, str | None] | None = None, system: str = sys.p
     return graded(
         "host", "mlx", measured, warn="use an arm64 Python on macOS 14 or later, for Metal" if no_metal else ""
     )
+
+
+def kernels_check(reason: str | None = None) -> Check:
+    """Whether the C kernels are there, and for which instruction sets; `reason` why not, for tests."""
+    reason = kernels.unavailable_reason() if reason is None else reason
+    if reason:
+        lost = f"{reason}; computing falls back to MLX, ten times slower on x86"
+        return graded("host", "C kernels", lost, warn="install a C compiler, then streamoe again")
+    return graded("host", "C kernels", f"built for {', '.join(kernels.available_isas())}")
 
 
 def open_files_check(limit: int | None = None) -> Check:

@@ -48,10 +48,6 @@ class CExpert(ctypes.Structure):
     _fields_ = (("gate", CMatrix), ("up", CMatrix), ("down", CMatrix))
 
 
-class _CGroup(ctypes.Structure):
-    _fields_ = (("record", ctypes.c_uint64), ("first_row", ctypes.c_int64), ("rows", ctypes.c_int64))
-
-
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """Where a matrix of `rows` outputs and `cols` inputs lies, and how it is packed.
@@ -157,9 +153,9 @@ class Kernels:
         assert x.shape[1] == expert.gate.cols and out.shape == (x.shape[0], expert.down.rows)
         assert hidden.size >= x.shape[0] * expert.gate.rows
         assert all(g.first_row >= 0 and g.first_row + g.num_rows <= x.shape[0] for g in groups)
-        c_groups = (_CGroup * len(groups))(*[(g.record, g.first_row, g.num_rows) for g in groups])
+        c_groups = np.array([(g.record, g.first_row, g.num_rows) for g in groups], np.int64)  # st_group's layout
         args = (address_of(x), expert.gate.cols, address_of(hidden), address_of(out), expert.down.rows)
-        self.lib.st_expert_rows(self.pool, expert.c, c_groups, len(groups), *args)
+        self.lib.st_expert_rows(self.pool, expert.c, c_groups.ctypes.data, len(groups), *args)
 
     @property
     def pool(self) -> int:
@@ -183,7 +179,6 @@ def _declared(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.st_matmul.argtypes, lib.st_matmul.restype = (pointer, matrix, pointer, i64, i64, pointer, i64), None
     lib.st_expert_token.argtypes = (pointer, expert, ctypes.POINTER(ctypes.c_uint64), i64, *[pointer] * 3, i64)
     lib.st_expert_token.restype = None
-    groups = ctypes.POINTER(_CGroup)
-    lib.st_expert_rows.argtypes = (pointer, expert, groups, i64, pointer, i64, pointer, pointer, i64)
+    lib.st_expert_rows.argtypes = (pointer, expert, pointer, i64, pointer, i64, pointer, pointer, i64)
     lib.st_expert_rows.restype = None
     return lib

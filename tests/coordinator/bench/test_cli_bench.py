@@ -17,6 +17,17 @@ BUDGET = "400MiB"
 SHORT = ["--tokens", "3", "--prompt-tokens", "5", "--forced"]
 
 
+COMMANDS = (["bench", "run"], ["bench", "sweep"], ["bench", "tune"], ["bench", "trace"], ["tier-sim"])
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_exit_codes_and_variables(run_streamoe: Run, command: list[str]) -> None:
+    shown = run_streamoe(*command, "--help", env={"COLUMNS": "300"}).stdout
+    assert "3 plan does not fit" in shown
+    for option in {word for word in shown.split() if word.startswith("--")} - {"--help"}:
+        assert f"STREAMOE_{option[2:].upper().replace('-', '_')}]" in shown, option
+
+
 def test_a_run_as_lines_and_as_json(run_streamoe: Run, small_folder: Path) -> None:
     shown = run_streamoe("bench", "run", small_folder, "--budget", BUDGET, "--tokens", 3, "--prompt-tokens", 5)
     assert shown.returncode == 0, shown.stderr

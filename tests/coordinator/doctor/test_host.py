@@ -9,6 +9,7 @@ import pytest
 from streamoe_coordinator.doctor.host import (
     host_checks,
     installed_versions,
+    kernels_check,
     mlx_check,
     open_files_check,
     processor_check,
@@ -19,7 +20,7 @@ from streamoe_coordinator.doctor.host import (
 
 def test_this_machine_runs_the_tests_so_nothing_fails() -> None:
     checks = host_checks()
-    assert [check.name for check in checks] == ["system", "processor", "python", "mlx", "open files"]
+    assert [check.name for check in checks] == ["system", "processor", "python", "mlx", "C kernels", "open files"]
     assert not [check for check in checks if check.status == "fail"]
 
 
@@ -64,3 +65,10 @@ def test_few_open_files_are_a_warning() -> None:
     assert open_files_check(256).status == "warn"
     assert open_files_check(4096).status == "ok"
     assert open_files_check(resource.RLIM_INFINITY).measured == "no limit"
+
+
+def test_missing_kernels_are_a_warning_that_says_what_is_lost() -> None:
+    check = kernels_check("the C kernels were not built")
+    assert check.status == "warn"
+    assert "MLX" in check.measured
+    assert "compiler" in check.fix

@@ -26,14 +26,13 @@ class CLayer:
             shape, dtype = (layer.kv_heads, CONTEXT, layer.dim), _CACHE_DTYPES[layer.cache_dtype]
             self.state = [np.full(shape, 0x7FC0 if dtype == np.uint16 else np.nan, dtype) for _ in range(2)]
 
-    def run(self, hidden: np.ndarray) -> Outputs:
-        """The next tokens (tokens, width)."""
+    def run(self, hidden: np.ndarray, in_place: bool = False, has_guess: bool = True) -> Outputs:
+        """The next tokens (tokens, width); in_place overwrites hidden."""
         tokens, layer = len(hidden), self.layer
-        after, expert_input = np.empty_like(hidden), np.empty_like(hidden)
+        after, expert_input = hidden if in_place else np.empty_like(hidden), np.empty_like(hidden)
         routing = layer.routing
-        logits = [
-            np.empty((tokens, m.rows), np.float32) for m in (routing.router, routing.next_router) if m is not None
-        ]
+        routers = (routing.router, routing.next_router if has_guess else None)
+        logits = [None if matrix is None else np.empty((tokens, matrix.rows), np.float32) for matrix in routers]
         io = LayerIO(np.ascontiguousarray(hidden), after, expert_input, logits[0], logits[1], self._scratch(tokens))
         if isinstance(layer, GdnLayer):
             self.calls.run_gdn(layer, io, *self.state)

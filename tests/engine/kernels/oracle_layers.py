@@ -55,7 +55,7 @@ class Outputs:
     after: np.ndarray
     expert_input: np.ndarray
     router_logits: np.ndarray
-    guess_logits: np.ndarray
+    guess_logits: np.ndarray | None
     shared: np.ndarray | None
 
 

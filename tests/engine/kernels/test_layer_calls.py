@@ -176,6 +176,18 @@ def test_bits_do_not_depend_on_threads_or_chunks(family: str, number: int, isa: 
     assert len(seen) == 1
 
 
+def test_in_place_and_without_a_guess(isa: str) -> None:
+    oracle = OracleLayer("qwen3_5_moe", tiny_model("qwen3_5_moe"), 0)
+    hidden = inputs(oracle, 6)
+    with c_layer(oracle) as mine:
+        expected = mine.run(hidden)
+    with c_layer(oracle) as mine:
+        again = mine.run(hidden.copy(), in_place=True, has_guess=False)
+    assert again.guess_logits is None
+    assert again.after.tobytes() == expected.after.tobytes()
+    assert again.router_logits.tobytes() == expected.router_logits.tobytes()
+
+
 @pytest.mark.parametrize("cache_dtype", ["F32", "F16"])
 def test_bits_of_long_attention_do_not_depend_on_threads_or_chunks(cache_dtype: str, isa: str) -> None:
     oracle = OracleLayer("qwen3_5_moe", tiny_model("qwen3_5_moe"), 1)

@@ -136,7 +136,8 @@ static ST_TARGET void attend_one(const st_attention *a, int64_t token, int64_t b
                                  int64_t heads, block_result *r) {
     const int64_t first = block * ST_KEY_BLOCK, keys = a->position + token + 1 - first, dim = a->dim;
     const int64_t count = keys < ST_KEY_BLOCK ? keys : ST_KEY_BLOCK;
-    const int64_t skip = first_head / (a->heads / a->kv_heads) * a->cache_head_stride * (a->cache_type == ST_F32 ? 4 : 2);
+    const int64_t kv_head = first_head / (a->heads / a->kv_heads);
+    const int64_t skip = kv_head * a->cache_head_stride * (a->cache_type == ST_F32 ? 4 : 2);
     const float *query = a->query + token * a->query_token_stride + first_head * a->query_head_stride;
     for (int64_t i = 0; i < count; i += STRIP) {
         const int64_t some = count - i < STRIP ? count - i : STRIP;

@@ -19,7 +19,7 @@ static attention_scratch carve(const st_attention_layer *layer, int64_t tokens, 
 }
 
 int64_t st_attention_layer_scratch(const st_attention_layer *layer, int64_t tokens, int64_t context) {
-    st_carver carver = {NULL, 0};
+    st_carver carver = st_carver_of(NULL);
     carve(layer, tokens, context, &carver);
     return carver.used;
 }
@@ -98,7 +98,7 @@ static void attend(st_pool *pool, const attention_job *job, int64_t tokens) {
 
 void st_attention_layer_run(st_pool *pool, const st_attention_layer *layer, const st_layer_io *io,
                             const st_sequence *sequence) {
-    st_carver carver = {io->scratch, 0};
+    st_carver carver = st_carver_of(io->scratch);
     const attention_scratch scratch = carve(layer, io->tokens, sequence->position + io->tokens, &carver);
     attention_job job = {st_pool_mix(pool), layer, sequence, &scratch};
     const int64_t chunk = st_rows_per_chunk(layer->q.rows);

@@ -56,7 +56,8 @@ static ST_TARGET void normalize(int64_t key_dim, int64_t tokens, token_run *run)
 }
 
 /* One token through TILE_N rows of S. value: v of these rows, replaced by their outputs. */
-ST_FN void step_rows(float *state, int64_t dim, const float *q, const float *k, float decay, float beta, float *value) {
+ST_FN void step_rows(float *state, int64_t dim, const float *q, const float *k, float decay, float beta,
+                     float *value) {
     const vf g = v_all(decay);
     vf sums[TILE_N], change[TILE_N];
     float kept[TILE_N];
@@ -89,8 +90,8 @@ static ST_TARGET void run_head(const st_gated_delta *d, int64_t tokens, int64_t 
     for (int64_t row = 0; row < values; row += ROWS) {
         for (int64_t t = 0; t < tokens; t++) {
             for (int64_t n = row; n < row + ROWS; n += TILE_N) {
-                step_rows(state + n * keys, keys, run->query + t * keys, run->key + t * keys, run->decay[t], run->beta[t],
-                          run->value + t * values + n);
+                step_rows(state + n * keys, keys, run->query + t * keys, run->key + t * keys, run->decay[t],
+                          run->beta[t], run->value + t * values + n);
             }
         }
     }

@@ -29,7 +29,7 @@ static gdn_scratch carve(const st_gdn_layer *layer, int64_t tokens, st_carver *c
 }
 
 int64_t st_gdn_layer_scratch(const st_gdn_layer *layer, int64_t tokens) {
-    st_carver carver = {NULL, 0};
+    st_carver carver = st_carver_of(NULL);
     carve(layer, tokens, &carver);
     return carver.used;
 }
@@ -41,7 +41,8 @@ static const float *take(float *to, const float *from, int64_t count) {
 
 /* One token's rows, ordered by key head, to rows ordered by kind. */
 static void part_token(const st_gdn_layer *layer, const gdn_scratch *scratch, int64_t t) {
-    const int64_t keys = layer->key_dim, heads = layer->value_heads / layer->key_heads, values = heads * layer->value_dim;
+    const int64_t keys = layer->key_dim, heads = layer->value_heads / layer->key_heads;
+    const int64_t values = heads * layer->value_dim;
     const int64_t all_keys = layer->key_heads * keys, all_values = layer->key_heads * values;
     const float *raw = scratch->raw + t * (mixed_width(layer) + all_values);
     const float *raw_ba = scratch->raw_ba + t * 2 * layer->value_heads;
@@ -85,7 +86,7 @@ static void project(st_pool *pool, const st_gdn_layer *layer, const gdn_scratch 
 
 void st_gdn_layer_run(st_pool *pool, const st_gdn_layer *layer, const st_layer_io *io, float *conv_state,
                       float *state) {
-    st_carver carver = {io->scratch, 0};
+    st_carver carver = st_carver_of(io->scratch);
     const gdn_scratch scratch = carve(layer, io->tokens, &carver);
     st_rms_norm(pool, io->hidden, layer->input_norm, layer->norm_eps, io->tokens, layer->width, scratch.normed);
     project(pool, layer, &scratch, io->tokens);

@@ -6,16 +6,21 @@
 
 #include "mix.h"
 
-/* Hands out floats one array after the other, each on its own cache line; from NULL it only counts. */
+/* Hands out floats one array after the other, each on a cache line of its own; from NULL it only counts. */
 typedef struct {
     char *base;
     int64_t used;
 } st_carver;
 
+enum { ST_LINE = 64 };
+
+static inline st_carver st_carver_of(void *scratch) {
+    return (st_carver){scratch, scratch == NULL ? ST_LINE : ST_LINE - (int64_t)((uintptr_t)scratch % ST_LINE)};
+}
+
 static inline float *st_carve(st_carver *carver, int64_t floats) {
-    enum { LINE = 64 };
     float *taken = carver->base == NULL ? NULL : (float *)(void *)(carver->base + carver->used);
-    carver->used += (floats * (int64_t)sizeof(float) + LINE - 1) / LINE * LINE;
+    carver->used += (floats * (int64_t)sizeof *taken + ST_LINE - 1) / ST_LINE * ST_LINE;
     return taken;
 }
 

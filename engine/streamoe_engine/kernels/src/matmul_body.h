@@ -145,7 +145,9 @@ ST_FN void direct_rows(int bits, int type, int outs, int64_t rows, const st_matr
                        int64_t x_stride, float *y, int64_t y_stride) {
     switch (rows) {
         case 1: direct(bits, type, outs, 1, w, n, x, x_stride, y, y_stride); break;
+#if ST_DIRECT_M > 1
         case 2: direct(bits, type, outs, 2, w, n, x, x_stride, y, y_stride); break;
+#endif
 #if ST_DIRECT_M > 2
         case 3: direct(bits, type, outs, 3, w, n, x, x_stride, y, y_stride); break;
         default: direct(bits, type, outs, 4, w, n, x, x_stride, y, y_stride); break;

@@ -20,12 +20,14 @@ enum {
 typedef struct {
     /* out = x / sqrt(mean(x^2) + eps) * factor (* weight, where there is one); out may be x */
     void (*rms_norm)(const float *x, const float *weight, float eps, float factor, int64_t count, float *out);
-    void (*silu_mul)(const float *gate, const float *x, int64_t count, float *out); /* silu(gate) * x; out may be either */
-    void (*sigmoid_mul)(const float *gate, int64_t count, float *x);                /* x *= sigmoid(gate) */
-    void (*add)(const float *a, int64_t count, float *x);                           /* x += a */
-    void (*scale)(float factor, int64_t count, float *x);                           /* x *= factor */
-    void (*rotate)(const float *table, int64_t half, float *x); /* pairs (i, i + half); table: half cosines, half sines */
-    void (*store)(const float *x, int64_t count, int type, void *row);              /* as ST_F32, ST_BF16, ST_F16 */
+    /* out = silu(gate) * x; out may be either */
+    void (*silu_mul)(const float *gate, const float *x, int64_t count, float *out);
+    void (*sigmoid_mul)(const float *gate, int64_t count, float *x); /* x *= sigmoid(gate) */
+    void (*add)(const float *a, int64_t count, float *x);            /* x += a */
+    void (*scale)(float factor, int64_t count, float *x);            /* x *= factor */
+    /* Turns the pairs (x[i], x[i + half]); table: half cosines, half sines */
+    void (*rotate)(const float *table, int64_t half, float *x);
+    void (*store)(const float *x, int64_t count, int type, void *row); /* as ST_F32, ST_BF16 or ST_F16 */
     /* Tokens [begin, end) of `heads` query heads that share a key head, over all their keys. */
     void (*attend)(const st_attention *, int64_t begin, int64_t end, int64_t first_head, int64_t heads);
     /* The only token over one block of keys, and the blocks' results put together. */

@@ -46,14 +46,14 @@ static shared_scratch carve(const st_shared_expert *shared, int64_t tokens, st_c
 }
 
 int64_t st_shared_expert_scratch(const st_shared_expert *shared, int64_t tokens) {
-    st_carver carver = {NULL, 0};
+    st_carver carver = st_carver_of(NULL);
     carve(shared, tokens, &carver);
     return carver.used;
 }
 
 void st_shared_expert_run(st_pool *pool, const st_shared_expert *shared, int64_t tokens, const float *x, void *scratch,
                           float *out) {
-    st_carver carver = {scratch, 0};
+    st_carver carver = st_carver_of(scratch);
     const shared_scratch own = carve(shared, tokens, &carver);
     const int64_t in = shared->expert.gate.cols, width = shared->expert.down.rows;
     const st_group all = {0, 0, tokens};

@@ -48,15 +48,16 @@ ST_API void st_attend(st_pool *, const st_attention *);
 
 /* The gated delta rule of linear attention with its convolution and gated norm, over tokens in order. */
 typedef struct {
-    int64_t tokens, key_heads, value_heads, key_dim, value_dim; /* dims of a head: multiples of 16, to ST_MAX_HEAD_DIM */
-    float *mixed;             /* (tokens, width): q, k, v of all heads in; the result leaves in v's place */
-    const float *gate;        /* (tokens, value_heads * value_dim) */
-    const float *a, *b;       /* (tokens, value_heads): decay exp(-exp(a_log) * softplus(a + dt_bias)), beta sigmoid(b) */
+    int64_t tokens, key_heads, value_heads;
+    int64_t key_dim, value_dim; /* of a head: multiples of 16, at most ST_MAX_HEAD_DIM */
+    float *mixed;               /* (tokens, width): q, k, v of all heads in; the result leaves in v's place */
+    const float *gate;          /* (tokens, value_heads * value_dim) */
+    const float *a, *b; /* (tokens, value_heads): decay exp(-exp(a_log) * softplus(a + dt_bias)), beta sigmoid(b) */
     const float *a_log, *dt_bias; /* (value_heads) */
-    const float *conv_weight; /* (ST_CONV_TAPS, width), oldest tap first */
-    const float *norm_weight; /* (value_dim) */
-    float *conv_state;        /* (ST_CONV_TAPS - 1, width): the last projections, oldest first */
-    float *state;             /* (value_heads, value_dim, key_dim) */
+    const float *conv_weight;     /* (ST_CONV_TAPS, width), oldest tap first */
+    const float *norm_weight;     /* (value_dim) */
+    float *conv_state;            /* (ST_CONV_TAPS - 1, width): the last projections, oldest first */
+    float *state;                 /* (value_heads, value_dim, key_dim) */
     float norm_eps;
 } st_gated_delta;
 
@@ -68,8 +69,7 @@ ST_API void st_gated_delta_run(st_pool *, const st_gated_delta *);
 
 /* ---- Layers ---- */
 
-/* The expert that every token passes: sigmoid(scale . x) * expert(x). expert.gate.rows 0: the layer has none.
- * scale.rows 0: it counts in full. */
+/* The expert that every token passes: sigmoid(scale . x) * expert(x); scale.rows 0: it counts in full. */
 typedef struct {
     st_expert expert;
     st_matrix scale; /* one output */

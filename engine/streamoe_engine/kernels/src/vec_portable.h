@@ -9,7 +9,7 @@
 
 enum { LANES = 4, TILE_N = 4, TILE_M = 2 };
 
-#define ST_DIRECT_M 2
+#define ST_DIRECT_M 1
 #define ST_DIRECT_MOST 1
 
 typedef float vf __attribute__((vector_size(16)));
