@@ -56,7 +56,7 @@ class BandOptions:
     layers: tuple[int, int] | None = None
     guess: GuessName | Guesser = "auto"
     guess_width: int = DEFAULT_GUESS_WIDTH
-    policy: PolicyName = "lru"
+    policy: PolicyName = "next-use"
     chunk_tokens: int | None = None
     compute_dtype: ComputeDtype | None = None
     tokenizer_bytes: int = 0

@@ -93,10 +93,10 @@ ST_FN __m512i v_codes(int bits, const uint8_t *row, uint64_t k) {
     const uint8_t *from = row + k / 8 * (uint64_t)bits;
     __m512i pairs;
     int step, wrap; /* bit at which pair l starts: step * l % wrap */
-    if (bits <= 4) {
+    if (bits == 2 || bits == 4) {
         pairs = _mm512_set1_epi64((int64_t)st_bytes(from, 2 * bits));
         step = 2 * bits, wrap = 64;
-    } else { /* sixteen codes pass 64 bits: give each pair the two bytes it lies in */
+    } else { /* give each pair the two bytes it lies in */
 #define ST_BYTES(l) ((int64_t)(2 * bits * (l) / 8) | (int64_t)(2 * bits * (l) / 8 + 1) << 8)
         const __m512i at = _mm512_set_epi64(ST_BYTES(7), ST_BYTES(6), ST_BYTES(5), ST_BYTES(4), ST_BYTES(3),
                                             ST_BYTES(2), ST_BYTES(1), ST_BYTES(0));
