@@ -37,7 +37,7 @@ def _kernel_scratch(manifest: Manifest, tokens: int, ctx_tokens: int, first: int
     top_k = max(entry.top_k for entry in experts)
     expert_rows = max(_expert_width(entry) for entry in experts)
     batch = max(top_k, min(KERNEL_BATCH_ROWS, tokens * top_k))
-    floats = tokens * (outputs + (6 + top_k) * manifest.hidden_size)
+    floats = tokens * (outputs + (7 + top_k) * manifest.hidden_size)
     floats += batch * (2 * manifest.hidden_size + expert_rows)
     parts = manifest.num_heads * (ctx_tokens // 64 + 1) * 260
     logits = _LOGITS_COPIES * manifest.vocab_size if last == manifest.num_layers - 1 else 0

@@ -16,6 +16,7 @@ from ..guess import Guesser
 from ..kernels import Kernels, Matrix
 from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
 from ..plan_types import Plan
+from .aligned import aligned_zeros
 from .interface import Want
 from .kernel_routing import combine, needed_by_chunk, route
 from .kernel_state import AttentionState, GdnState, KernelState, new_state
@@ -48,13 +49,17 @@ class StepBuffers:
     def __init__(self, layers: list[KernelLayer], calls: LayerCalls, chunk_tokens: int, ctx_tokens: int) -> None:
         width = layers[0].call.out.rows
         experts = max(layer.call.routing.router.rows for layer in layers if layer.call.routing.router)
-        self.expert_input, self.shared = (np.empty((chunk_tokens, width), np.float32) for _ in range(2))
-        self.router, self.guess = (np.empty((chunk_tokens, experts), np.float32) for _ in range(2))
-        self.scratch = np.empty(_scratch_bytes(layers, calls, chunk_tokens, ctx_tokens), np.uint8)
+        self.hidden, self.expert_input, self.shared = (aligned_zeros((chunk_tokens, width)) for _ in range(3))
+        self.router, self.guess = (aligned_zeros((chunk_tokens, experts)) for _ in range(2))
+        self.scratch = aligned_zeros((_scratch_bytes(layers, calls, chunk_tokens, ctx_tokens),), np.uint8)
+        self._one_token = {layer.number: self._io(layer, 1) for layer in layers}
 
-    def io(self, layer: KernelLayer, hidden: np.ndarray) -> LayerIO:
-        """The arrays of a call that moves hidden (tokens, width) past the layer's mix, in place."""
-        tokens, routing = len(hidden), layer.call.routing
+    def io(self, layer: KernelLayer, num_tokens: int) -> LayerIO:
+        """The arrays of a call that moves the first num_tokens rows of hidden past the layer's mix, in place."""
+        return self._one_token[layer.number] if num_tokens == 1 else self._io(layer, num_tokens)
+
+    def _io(self, layer: KernelLayer, tokens: int) -> LayerIO:
+        hidden, routing = self.hidden[:tokens], layer.call.routing
         assert routing.router is not None
         guess = None if routing.next_router is None else self.guess[:tokens, : routing.next_router.rows]
         router = self.router[:tokens, : routing.router.rows]
@@ -97,7 +102,8 @@ class KernelLayers:
         return new_state([layer.call for layer in self._layers], self._ctx_tokens)
 
     def run(self, state: KernelState, inputs: np.ndarray, want: Want) -> np.ndarray | None:
-        hidden = self._enter(inputs)
+        hidden = self._buffers.hidden[: len(inputs)]
+        self._enter(inputs, hidden)
         ropes = self._ropes(state.position, len(hidden))
         for layer, kept in zip(self._layers, state.layers, strict=True):
             self._run_layer(layer, kept, hidden, state.position, ropes)
@@ -115,7 +121,7 @@ class KernelLayers:
         position: int,
         ropes: dict[int, np.ndarray],
     ) -> None:
-        io = self._buffers.io(layer, hidden)
+        io = self._buffers.io(layer, len(hidden))
         if isinstance(layer.call, GdnLayer):
             assert isinstance(kept, GdnState)
             self._calls.run_gdn(layer.call, io, kept.conv, kept.memory)
@@ -153,20 +159,21 @@ class KernelLayers:
             self._calls.rope_table(positions, half, self._rope_base, tables[half])
         return tables
 
-    def _enter(self, inputs: np.ndarray) -> np.ndarray:
+    def _enter(self, inputs: np.ndarray, hidden: np.ndarray) -> None:
         if inputs.ndim == 1:
             assert self._ends.embed is not None, "the band has checked that it is the first"
-            return self._ends.embed(inputs)
-        return np.array(inputs, dtype=np.float32, order="C")
+            hidden[:] = self._ends.embed(inputs)
+        else:
+            hidden[:] = inputs
 
     def _leave(self, hidden: np.ndarray, want: Want) -> np.ndarray | None:
         if want == "nothing":
             return None
         if want == "hidden":
-            return hidden
+            return hidden.copy()
         norm, head = self._ends.norm, self._ends.head
         assert norm is not None and head is not None, "the band has checked that it is the last"
-        last = np.ascontiguousarray(hidden if want == "all_logits" else hidden[-1:])
+        last = hidden if want == "all_logits" else hidden[-1:]
         self._calls.rms_norm(last, norm, self._ends.norm_eps, last)
         logits = np.empty((len(last), head.rows), np.float32)
         self._kernels.matmul(head, last, logits)

@@ -16,6 +16,7 @@ from ..kernels import Expert, Group, Kernels, Matrix
 from ..manifest import ExpertLayer, Field
 from ..plan_scratch import KERNEL_BATCH_ROWS
 from ..pool import SlotPool
+from .aligned import aligned_zeros
 
 
 class ExpertBuffers:
@@ -23,10 +24,10 @@ class ExpertBuffers:
 
     def __init__(self, width: int, hidden_width: int, top_k: int, chunk_tokens: int) -> None:
         rows = max(top_k, min(KERNEL_BATCH_ROWS, chunk_tokens * top_k))
-        self.rows_in = np.empty((rows, width), dtype=np.float32)
-        self.rows_out = np.empty((rows, width), dtype=np.float32)
-        self.hidden = np.empty((rows, hidden_width), dtype=np.float32)
-        self.products = np.empty((chunk_tokens * top_k, width), dtype=np.float32)
+        self.rows_in = aligned_zeros((rows, width))
+        self.rows_out = aligned_zeros((rows, width))
+        self.hidden = aligned_zeros((rows, hidden_width))
+        self.products = aligned_zeros((chunk_tokens * top_k, width))
 
 
 class KernelExpertMath:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..kernels.layer_calls import CONV_TAPS, AttentionLayer, GdnLayer
 from ..kernels.layer_structs import CACHE_TYPES
+from .aligned import aligned_zeros
 
 
 @dataclass(slots=True)
@@ -45,6 +46,6 @@ def new_state(layers: list[GdnLayer | AttentionLayer], ctx_tokens: int) -> Kerne
 def _empty(layer: GdnLayer | AttentionLayer, ctx_tokens: int) -> GdnState | AttentionState:
     if isinstance(layer, GdnLayer):
         memory = (layer.value_heads, layer.value_dim, layer.key_dim)
-        return GdnState(np.zeros((CONV_TAPS - 1, layer.num_channels), np.float32), np.zeros(memory, np.float32))
+        return GdnState(aligned_zeros((CONV_TAPS - 1, layer.num_channels)), aligned_zeros(memory))
     shape, dtype = (layer.kv_heads, ctx_tokens, layer.dim), CACHE_TYPES[layer.cache_dtype][1]
-    return AttentionState(np.zeros(shape, dtype), np.zeros(shape, dtype))
+    return AttentionState(aligned_zeros(shape, dtype), aligned_zeros(shape, dtype))
