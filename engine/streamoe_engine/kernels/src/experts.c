@@ -9,7 +9,7 @@
 #include "isa.h"
 #include "work.h"
 
-enum { UP_ROWS = 64, UP_OUTPUTS = 64 };
+enum { UP_ROWS = 72, UP_OUTPUTS = 64 }; /* what is held of up: rows by outputs, 18 KiB */
 
 /* The experts of a call: `records` (one row each, the same x), or `groups` (their own rows). */
 typedef struct {

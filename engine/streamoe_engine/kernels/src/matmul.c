@@ -14,7 +14,8 @@ typedef struct {
 
 static void outputs(void *context, int64_t begin, int64_t end) {
     const matmul_job *job = context;
-    const int64_t n0 = begin * ST_OUTPUTS, n1 = end * ST_OUTPUTS < job->matrix->rows ? end * ST_OUTPUTS : job->matrix->rows;
+    const int64_t n0 = begin * ST_OUTPUTS, rows = job->matrix->rows;
+    const int64_t n1 = end * ST_OUTPUTS < rows ? end * ST_OUTPUTS : rows;
     job->ops->tile(job->matrix, n0, n1, job->x, job->m, job->x_stride, job->y + n0, job->y_stride);
 }
 
