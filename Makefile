@@ -50,7 +50,7 @@ clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-$(INSTALLED): pyproject.toml requirements.lock
+$(INSTALLED): pyproject.toml requirements.lock setup.py $(wildcard engine/streamoe_engine/kernels/src/*)
 	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("streamoe needs Python 3.11 or newer, and $(PYTHON) is %d.%d: name another, as in make chat PYTHON=python3.12" % v[:2])'
 	@echo "installing into .venv, once" >&2
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv

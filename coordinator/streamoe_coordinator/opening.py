@@ -38,6 +38,8 @@ class EngineFlags:
     guess_width: int | None = None
     policy: str | None = None
     reader_threads: int | None = None
+    threads: int | None = None
+    backend: str | None = None
 
 
 def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_embedded: bool) -> BandOptions:
@@ -45,7 +47,7 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
 
     Raises UsageError for a value that is none, and for a missing cap, with the smallest.
     """
-    from streamoe_engine.band import BandOptions
+    from streamoe_engine.band import BACKENDS, BandOptions
     from streamoe_engine.guess import GUESS_NAMES
     from streamoe_engine.kv.formats import KV_ELEMENT_BYTES
     from streamoe_engine.plan_types import DEFAULT_CTX_TOKENS
@@ -56,6 +58,7 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
     guess = flags.guess or config.get("guess")
     _check_word("--guess", guess, GUESS_NAMES)
     _check_word("--policy", flags.policy, POLICY_NAMES)
+    _check_word("--backend", flags.backend, BACKENDS)
     most = read_manifest(folder).max_context or DEFAULT_CTX_TOKENS
     given: dict[str, Any] = {
         "ctx_tokens": min(DEFAULT_CTX_TOKENS, most) if flags.ctx is None else flags.ctx,
@@ -66,6 +69,8 @@ def band_options(flags: EngineFlags, folder: Path, tokenizer_bytes: int, *, is_e
         "guess_width": config.get("guess_width") if flags.guess_width is None else flags.guess_width,
         "policy": flags.policy,
         "reader_threads": flags.reader_threads or config.get("reader_threads"),
+        "threads": flags.threads,
+        "backend": flags.backend,
         "tokenizer_bytes": tokenizer_bytes,
     }
     options = BandOptions(1, **{name: value for name, value in given.items() if value is not None})

@@ -70,6 +70,19 @@ Policy = Annotated[
 ReaderThreads = Annotated[
     int | None, _option("--reader-threads", panel=ENGINE, metavar="N", least=1, text="Threads that read experts.")
 ]
+Threads = Annotated[
+    int | None,
+    _option("--threads", panel=ENGINE, metavar="N", least=1, text="Threads that compute; one a core if left out."),
+]
+Backend = Annotated[
+    str | None,
+    _option(
+        "--backend",
+        panel=ENGINE,
+        metavar="auto|mlx|kernels",
+        text="What computes. auto: the C kernels where they can run the model on a CPU, else MLX.",
+    ),
+]
 
 Prompt = Annotated[
     str | None, _option("--prompt", panel=OUTPUT, metavar="TEXT", text="Answer this once on stdout, and exit.")

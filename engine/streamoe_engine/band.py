@@ -38,7 +38,10 @@ from .sizes import MIB, round_up
 from .store import ModelStore
 from .telemetry import Snapshot
 
-__all__ = ["Band", "BandOptions", "SequenceState", "Want", "host_costs", "plan_for", "plan_request"]
+BackendName = Literal["auto", "mlx", "kernels"]
+BACKENDS: tuple[BackendName, ...] = ("auto", "mlx", "kernels")
+
+__all__ = ["BACKENDS", "Band", "BandOptions", "SequenceState", "Want", "host_costs", "plan_for", "plan_request"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class BandOptions:
     chunk_tokens: int | None = None
     compute_dtype: ComputeDtype | None = None
     tokenizer_bytes: int = 0
-    backend: Literal["auto", "mlx", "kernels"] = "auto"
+    backend: BackendName = "auto"
     threads: int | None = None
     reader_threads: int = DEFAULT_READER_THREADS
     host: HostCosts | None = None

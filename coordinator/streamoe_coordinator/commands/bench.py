@@ -51,6 +51,8 @@ def run(
     guess_width: options.GuessWidth = None,
     policy: options.Policy = None,
     reader_threads: options.ReaderThreads = None,
+    threads: options.Threads = None,
+    backend: options.Backend = None,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -59,7 +61,7 @@ def run(
         from ..bench.measure import forced_workload, measure, measured_json, measured_lines
         from ..bench.words import text_workload
 
-        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads)
+        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend)
         folder = resolve_model(model, may_convert=yes)
         with _opened(folder, flags, is_embedded=model is None, needs_text=not forced) as (band, text):
             if text is None:
@@ -88,6 +90,8 @@ def sweep(
     guess_width: options.GuessWidth = None,
     policy: options.Policy = None,
     reader_threads: options.ReaderThreads = None,
+    threads: options.Threads = None,
+    backend: options.Backend = None,
     yes: options.Yes = False,
     csv: options.Csv = None,
     svg: options.Svg = None,
@@ -98,7 +102,7 @@ def sweep(
         from ..bench.sweep import sweep as measure_caps
 
         caps = sorted(parse_size(text) for text in budgets.split(","))
-        flags = EngineFlags(None, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads)
+        flags = EngineFlags(None, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend)
         resolve_model(model, may_convert=yes)
         arguments = _arguments(model, flags, tokens, prompt_tokens, is_forced=forced, may_convert=yes)
         results = list(measure_caps(caps, arguments, _tell))

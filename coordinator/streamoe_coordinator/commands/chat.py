@@ -70,6 +70,8 @@ def chat(
     guess_width: options.GuessWidth = None,
     policy: options.Policy = None,
     reader_threads: options.ReaderThreads = None,
+    threads: options.Threads = None,
+    backend: options.Backend = None,
     prompt: options.Prompt = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -86,7 +88,7 @@ def chat(
             "repetition_penalty": repetition_penalty,
             "max_tokens": max_tokens,
         }
-        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads)
+        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend)
         folder = resolve_model(model, may_convert=yes)
         if prompt is None:
             _chat_at_terminal(folder, flags, given, ask, is_embedded=model is None)

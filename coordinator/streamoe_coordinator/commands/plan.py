@@ -29,6 +29,7 @@ def plan(
     layers: options.Layers = None,
     chunk: options.Chunk = None,
     guess_width: options.GuessWidth = None,
+    backend: options.Backend = None,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -44,7 +45,9 @@ def plan(
         caps = None if budgets is None else sorted({parse_size(text) for text in texts})
         folder = resolve_model(model, may_convert=yes)
         _, tokenizer_bytes = load_text(folder)
-        flags = EngineFlags(texts[0] if texts else None, ctx, kv, layers, chunk, guess_width=guess_width)
+        flags = EngineFlags(
+            texts[0] if texts else None, ctx, kv, layers, chunk, guess_width=guess_width, backend=backend
+        )
         band = band_options(flags, folder, tokenizer_bytes, is_embedded=model is None)
         plans = [_try_plan(plan_for, folder, replace(band, budget_bytes=cap)) for cap in caps or [band.budget_bytes]]
         smallest = smallest_budget(folder, band)
