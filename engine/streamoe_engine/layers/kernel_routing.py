@@ -14,15 +14,20 @@ def route(logits: np.ndarray, top_k: int, *, normalise: bool) -> tuple[np.ndarra
 
     softmax over all experts, the k highest, divided by their sum where the model normalises.
     """
-    high = np.sort(np.argpartition(logits, -top_k, axis=-1)[:, -top_k:], axis=-1)
-    order = np.argsort(-np.take_along_axis(logits, high, -1), axis=-1, kind="stable")
-    picks = np.take_along_axis(high, order, -1)
-    chances = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    chances /= chances.sum(axis=-1, keepdims=True)
-    weights = np.take_along_axis(chances, picks, -1)
-    if normalise:
-        weights /= weights.sum(axis=-1, keepdims=True)
-    return picks.astype(np.int64), weights
+    picks = np.empty((len(logits), top_k), dtype=np.int64)
+    weights = np.empty((len(logits), top_k), dtype=np.float32)
+    for token, row in enumerate(logits):
+        picks[token], weights[token] = _route_one(row, top_k, normalise)
+    return picks, weights
+
+
+def _route_one(logits: np.ndarray, top_k: int, normalise: bool) -> tuple[np.ndarray, np.ndarray]:
+    high = logits.argpartition(-top_k)[-top_k:]
+    high.sort()  # equals are taken in the order of experts, whatever order the partition left them in
+    picks = high[(-logits[high]).argsort(kind="stable")]
+    chances = np.exp(logits - logits[picks[0]])
+    weights = chances[picks] / chances.sum()
+    return picks, weights / weights.sum() if normalise else weights
 
 
 def needed_by_chunk(logits: np.ndarray, top_k: int) -> list[int]:
