@@ -3,8 +3,8 @@
     sudo .venv/bin/python -m bench.peers.run --model-folder MODEL --gguf FILE.gguf --llama-python PEERS/bin/python \\
         --caps 3GiB,4GiB,6GiB --repeats 3
 
-from the checkout's top folder. Every run is a fresh process in a fresh control group, cold caches before it; the
-engines take turns in changing order. Raw rows go to bench/results/NAME.csv. What goes in and how to read what comes
+from the checkout's top folder. Every run is a fresh process in a fresh control group, with empty caches where there is
+a limit; the engines take turns in changing order. Raw rows go to bench/results/NAME.csv. What goes in and how to read what comes
 out: bench/README.md. Needs Linux and root (control groups, dropping caches, loop devices).
 """
 
@@ -92,12 +92,14 @@ def turns(found: list[Engine], caps: list[int | None], modes: list[Mode], repeat
 
 
 def run_once(engine: Engine, mode: Mode, cap_bytes: int | None, repeat: int, limit_s: float) -> Row:
-    """One run in a fresh group, cold."""
+    """One run in a fresh group; cold under a limit. Without one, caches stay: in memory is what is asked about."""
     key: dict[str, Any] = {"engine": engine.name, "mode": mode.name, "cap_bytes": cap_bytes, "repeat": repeat}
     key["read_ahead_kb"] = read_ahead_kb(engine.model) if engine.maps_file else None
     command, timeout_s = engine.command(mode, cap_bytes, limit_s), limit_s + _GRACE_S
     try:
-        run = run_in_cgroup(command, cap_bytes, cwd=machine.ROOT, timeout_s=timeout_s, cold=True, sample_s=_SAMPLE_S)
+        run = run_in_cgroup(
+            command, cap_bytes, cwd=machine.ROOT, timeout_s=timeout_s, cold=cap_bytes is not None, sample_s=_SAMPLE_S
+        )
     except subprocess.TimeoutExpired:
         return Row(**key, version="", status="timeout", note=f"not finished after {timeout_s:.0f} s")
     return make_row(key, run)
