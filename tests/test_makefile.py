@@ -66,7 +66,7 @@ def test_an_old_python_is_named_with_the_way_out(tmp_path: Path) -> None:
     old.chmod(0o755)
     checkout = tmp_path / "checkout"
     checkout.mkdir()
-    for name in ("Makefile", "pyproject.toml", "requirements.lock"):
+    for name in ("Makefile", "pyproject.toml", "setup.py", "requirements.lock"):
         (checkout / name).write_text((ROOT / name).read_text())
     done = subprocess.run(
         ["make", "chat", f"PYTHON={old}"], cwd=checkout, capture_output=True, text=True, timeout=60, check=False

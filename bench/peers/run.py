@@ -4,8 +4,8 @@
         --caps 3GiB,4GiB,6GiB --repeats 3
 
 from the checkout's top folder. Every run is a fresh process in a fresh control group, with empty caches where there is
-a limit; the engines take turns in changing order. Raw rows go to bench/results/NAME.csv. What goes in and how to read what comes
-out: bench/README.md. Needs Linux and root (control groups, dropping caches, loop devices).
+a limit; the engines take turns in changing order. Raw rows go to bench/results/NAME.csv. What goes in and how to read
+what comes out: bench/README.md. Needs Linux and root (control groups, dropping caches, loop devices).
 """
 
 from __future__ import annotations

@@ -121,7 +121,8 @@ def test_a_chat_with_a_stopped_answer_and_commands(open_chat: Callable[..., Term
 
 def test_a_second_interrupt_ends_the_program(open_chat: Callable[..., Terminal]) -> None:
     # A prompt of many tokens in one chunk: the first Ctrl-C takes effect only after it, the second at once.
-    terminal = open_chat("--chunk", "512", "--ctx", "1024", "--budget", "1GiB")
+    # Through MLX, where that chunk takes long enough to meet.
+    terminal = open_chat("--chunk", "512", "--ctx", "1024", "--budget", "1GiB", "--backend", "mlx")
     terminal.wait_for("Ctrl-D ends[^>]*>")
     terminal.type("7" * 400 + "end" + ENTER)
     terminal.wait_for("end")
