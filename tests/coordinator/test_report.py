@@ -21,7 +21,9 @@ COUNTS = Snapshot(4 * GIB, 3 * GIB, int(3.74 * GIB), 320, LAYERS)
 FINISHED = Finished(
     "stop", tuple(range(309)), Usage(12, 309, 0), Timings(1.9, 1.8, 308 / 7.4, 308), counts=COUNTS, decode_counts=COUNTS
 )
-PLAN = Plan(4 * GIB, (PlanItem("all", 4 * GIB, "why"),), 8, 4, 4096, 2, 0, 1, 4096, "f32", 32, 6, 8, 64, "float32", "mlx")
+PLAN = Plan(
+    4 * GIB, (PlanItem("all", 4 * GIB, "why"),), 8, 4, 4096, 2, 0, 1, 4096, "f32", 32, 6, 8, 64, "float32", "mlx"
+)
 
 
 def test_the_line_after_an_answer() -> None:
