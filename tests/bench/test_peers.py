@@ -71,7 +71,7 @@ def test_the_summary_has_medians_spread_and_ratios_by_pairs() -> None:
     made = [
         rows.make_row(key(engine, repeat=repeat), finished(output([seconds] * 2, read_bytes)))
         for repeat, (ours, theirs) in enumerate([(0.1, 1.0), (0.125, 0.5), (0.1, 0.8)])
-        for engine, seconds, read_bytes in (("streamoe", ours, 400), ("llama.cpp", theirs, 800))
+        for engine, seconds, read_bytes in (("streamoe", ours, 400_000), ("llama.cpp", theirs, 800_000))
     ]
     text = summary.summary(made, LIMITS)
     assert "10 tok/s (8 to 10, 3 runs)" in text
