@@ -12,7 +12,6 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .errors import StreamoeError
 from .policies import Policy
 from .record_flow import LayerRecords, RecordFlow
 
@@ -95,7 +94,7 @@ class ExpertStreamer:
             if meanwhile is not None:
                 meanwhile()
             y = layer.math.one_token(x, placed.slots, self._flow.landed(layer.records, placed))
-        except StreamoeError:
+        except BaseException:  # a failed read, or Ctrl-C: no slot may stay held
             self._flow.start_over()
             raise
         self._policy.count(placed.keys, [1] * len(placed.keys))
@@ -117,7 +116,7 @@ class ExpertStreamer:
             if number == self._first_layer:
                 self._flow.begin_chunk()
             y = layer.math.chunk(x, picks.shape[1], self._batches(layer, places, candidates))
-        except StreamoeError:
+        except BaseException:  # a failed read, or Ctrl-C: no slot may stay held
             self._flow.start_over()
             raise
         if layer.following is None:
