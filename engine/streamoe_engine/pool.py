@@ -10,11 +10,9 @@ from math import prod
 import mlx.core as mx
 import numpy as np
 
-from .huge_pages import HUGE_PAGE_BYTES, zeros_in_huge_pages
+from .huge_pages import zeros_in_huge_pages
 from .manifest import DTYPE_BYTES, PAGE_BYTES, Field
-
-# The buffer starts at a huge page wherever malloc put it; the plan counts this.
-POOL_ALIGNMENT_BYTES = HUGE_PAGE_BYTES
+from .plan_types import POOL_ALIGNMENT_BYTES
 
 _DTYPES = {"U8": mx.uint8, "U32": mx.uint32, "BF16": mx.bfloat16, "F16": mx.float16, "F32": mx.float32}
 

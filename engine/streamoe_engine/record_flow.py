@@ -103,11 +103,6 @@ class RecordFlow:
                 _raise_if_failed(waiting.pop(position))
             yield landed
 
-    def wait(self, layer: LayerRecords, placed: Placed) -> None:
-        """Return when every pick's record is in its slot. Raises ReadFailed."""
-        for _ in self.landed(layer, placed):
-            pass
-
     def settle(self, slots: Sequence[int]) -> None:
         """These slots' picks have been used: admit the deserving, let the others land again."""
         for slot in slots:

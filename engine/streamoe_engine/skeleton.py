@@ -165,11 +165,11 @@ def _embedding_path(model: nn.Module, family: str) -> str:
     return found[0]
 
 
-def _head_path(model: nn.Module, inner_path: str) -> str | None:
-    for holder in (parent_of(inner_path), ""):
-        path = f"{holder}.lm_head".lstrip(".")
+def head_path(model: nn.Module, embedding_path: str) -> str | None:
+    """Where the output head is: lm_head beside the inner model or at the top; None where the embedding is the head."""
+    for holder in (parent_of(parent_of(embedding_path)), ""):
         if hasattr(module_at(model, holder), "lm_head"):
-            return path
+            return f"{holder}.lm_head".lstrip(".")
     return None
 
 
@@ -223,7 +223,7 @@ def probe(config: dict[str, Any]) -> Architecture:
         max_context=int(text.get("max_position_embeddings") or 0),
         inner_path=inner_path,
         embedding_path=embedding_path,
-        head_path=_head_path(model, inner_path),
+        head_path=head_path(model, embedding_path),
         experts=tuple(found[path] for path in sorted(found, key=layer_of)),
         states=tuple(_state_of(cache, family) for cache in caches),
     )

@@ -71,7 +71,11 @@ class Tier:
             self.forget(slot)
 
     def settle(self, slot: int) -> None:
-        """A held slot has been used: keep it hot if its expert deserves it, else let it land again."""
+        """A held slot has been used: keep it hot if its expert deserves it, else let it land again.
+
+        The hot slots held for one step are all settled before anything is claimed: until then each may be dropped
+        for another of the same step.
+        """
         if slot in self._hot_position or slot in self._landing:  # the latter: just dropped for another of its batch
             return
         position = self._empty.pop() if self._empty else self._victim(self._key_of[slot])

@@ -39,14 +39,26 @@ class TierMachine(RuleBasedStateMachine):
         self.held[slot] = key
 
     @precondition(lambda self: self.held)
-    @rule(data=st.data(), use=st.booleans())
-    def release(self, data: st.DataObject, use: bool) -> None:
-        slot = data.draw(st.sampled_from(sorted(self.held)))
-        del self.held[slot]
-        if use or slot in self.tier._hot_position:
-            self.tier.settle(slot)
-        else:
+    @rule(data=st.data())
+    def give_back(self, data: st.DataObject) -> None:
+        """A wrong guess: claimed, never used, so never hot."""
+        unused = sorted(slot for slot in self.held if slot not in self.tier._hot_position)
+        if unused:
+            slot = data.draw(st.sampled_from(unused))
+            del self.held[slot]
             self.tier.give_back(slot)
+
+    @precondition(lambda self: self.held)
+    @rule(data=st.data())
+    def settle_a_batch(self, data: st.DataObject) -> None:
+        """Callers settle all hits of a step together, with some or all of what they claimed, in any order: a hot
+        pick may be dropped for another of its batch, but nothing is claimed before the whole batch is settled."""
+        hits = [slot for slot in self.held if slot in self.tier._hot_position]
+        claimed = [slot for slot in self.held if slot not in self.tier._hot_position]
+        landed = data.draw(st.lists(st.sampled_from(claimed), unique=True)) if claimed else []
+        for slot in data.draw(st.permutations(hits + landed)):
+            del self.held[slot]
+            self.tier.settle(slot)
 
     @rule()
     def fail(self) -> None:

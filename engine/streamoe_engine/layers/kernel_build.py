@@ -18,7 +18,7 @@ from ..experts import Recorder
 from ..guess import Guesser, GuessName, make_guesser
 from ..manifest import TAIL_PART, ExpertLayer, layer_part
 from ..plan_types import Plan
-from ..skeleton import build_model, module_at, parent_of
+from ..skeleton import build_model, head_path, module_at, parent_of
 from ..store import ModelStore
 from ..streaming import Streaming
 from .kernel_describe import Describer
@@ -50,7 +50,8 @@ def build_kernel_layers(
     buffers = _expert_buffers(streaming.entries, manifest.hidden_size, plan)
     maths = {e.layer: KernelExpertMath(native, streaming.pool, e, buffers) for e in streaming.entries}
     streamer = streaming.streamer(maths, plan.guess_width, recorder)
-    ends = _ends(describer, arena, inner, store, plan)
+    head = head_path(model, manifest.embedding.module) or manifest.embedding.module
+    ends = _ends(describer, inner, head, store, plan)
     return KernelLayers(native, layers, ends, streamer, guesser, _rope_base(inner), plan, arena)
 
 
@@ -65,14 +66,13 @@ def _layer(describer: Describer, inner: Any, entry: ExpertLayer, streaming: Stre
     )
 
 
-def _ends(describer: Describer, arena: ResidentArena, inner: Any, store: ModelStore, plan: Plan) -> KernelEnds:
+def _ends(describer: Describer, inner: Any, head: str, store: ModelStore, plan: Plan) -> KernelEnds:
     entry, eps = store.manifest.embedding, float(inner.norm.eps)
     embed = _embed(store) if plan.first_layer == 0 else None
     if plan.last_layer < store.manifest.num_layers - 1:
         return KernelEnds(embed, None, eps, None)
-    heads = [name for name in arena.fields if name.endswith("lm_head.weight")]
     norm = describer.vector(f"{parent_of(entry.module)}.norm.weight")
-    return KernelEnds(embed, norm, eps, describer.matrix(parent_of(heads[0]) if heads else entry.module))
+    return KernelEnds(embed, norm, eps, describer.matrix(head))
 
 
 def _embed(store: ModelStore) -> Callable[[np.ndarray], np.ndarray]:

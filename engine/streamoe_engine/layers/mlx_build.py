@@ -18,7 +18,7 @@ from ..families import FAMILIES, Family
 from ..guess import Guesser, GuessName, make_guesser
 from ..manifest import TAIL_PART, layer_part
 from ..plan_types import Plan
-from ..skeleton import build_model, expert_modules, layer_of, module_at, parent_of, replace_module
+from ..skeleton import build_model, expert_modules, head_path, layer_of, module_at, parent_of, replace_module
 from ..store import ModelStore
 from ..streaming import Streaming
 from .mlx_experts import StreamedExperts
@@ -65,25 +65,17 @@ def _load(model: nn.Module, inner: Any, store: ModelStore, plan: Plan, dtype: mx
         if not plan.first_layer <= number <= plan.last_layer:
             inner.layers[number] = nn.Module()
     parts = [layer_part(layer) for layer in range(plan.first_layer, plan.last_layer + 1)]
-    head_path = _head_path(model, embedding)
+    head = head_path(model, embedding) or embedding
     if plan.last_layer == manifest.num_layers - 1:
         parts.append(TAIL_PART)
     else:
         inner.norm = nn.Module()
-        if head_path != embedding:
-            replace_module(model, head_path, nn.Module())
-    if TAIL_PART not in parts or head_path != embedding:
+        if head != embedding:
+            replace_module(model, head, nn.Module())
+    if TAIL_PART not in parts or head != embedding:
         replace_module(model, embedding, nn.Module())
     fill_modules(model, store, parts, dtype)
-    return MlxHead(module_at(model, head_path)) if TAIL_PART in parts else None
-
-
-def _head_path(model: nn.Module, embedding_path: str) -> str:
-    """Where the output head is: lm_head beside the inner model or at the top, or the embedding itself (tied)."""
-    for holder in (parent_of(parent_of(embedding_path)), ""):
-        if hasattr(module_at(model, holder), "lm_head"):
-            return f"{holder}.lm_head".lstrip(".")
-    return embedding_path
+    return MlxHead(module_at(model, head)) if TAIL_PART in parts else None
 
 
 def _routers(inner: Any, streaming: Streaming, family: Family) -> dict[int, Router]:
