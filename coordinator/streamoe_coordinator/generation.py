@@ -11,40 +11,18 @@ import time
 from collections.abc import Generator as Yields
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from streamoe_engine.band import Want
 from streamoe_engine.errors import ContextFull
-from streamoe_engine.plan import Plan
-from streamoe_engine.telemetry import Snapshot
 
 from .events import Event, Finished, FinishReason, PrefillProgress, Timings, TokenEvent, Usage
 from .interrupt import StopFlag
+from .runs_tokens import RunsTokens
 from .sampling import Sampler
 from .text import Piece, StreamDecoder, TextTokenizer, ThinkingSplitter
-
-
-class RunsTokens(Protocol):
-    """What an answer needs of a band; see streamoe_engine.band.Band."""
-
-    @property
-    def plan(self) -> Plan:
-        """The plan it keeps."""
-        ...
-
-    def new_state(self) -> Any:
-        """An empty sequence."""
-        ...
-
-    def run(self, state: Any, inputs: np.ndarray, want: Want) -> np.ndarray | None:
-        """Run (tokens,) int32, at most plan.chunk_tokens."""
-        ...
-
-    def telemetry(self) -> Snapshot:
-        """Counts so far."""
-        ...
 
 
 class TokenSequence:
@@ -103,7 +81,7 @@ class Generator:
         Raises ContextFull before any computing when the prompt and one token do not fit; else what the band and the
         sampler raise.
         """
-        num_prompt, ctx_tokens = len(request.prompt), self._band.plan.ctx_tokens
+        num_prompt, ctx_tokens = len(request.prompt), self._band.ctx_tokens
         if num_prompt + 1 > ctx_tokens:
             raise ContextFull(num_prompt + 1, ctx_tokens)
         figures = _Figures(self._band, request, num_cached=self._sequence.align(request.prompt))
@@ -118,7 +96,7 @@ class Generator:
         self, prompt: Sequence[int], figures: _Figures, stop: StopFlag
     ) -> Yields[PrefillProgress, None, np.ndarray | None]:
         # Returns the logits of the last token, (vocab_size,) float32; None when stopped before it.
-        chunk_tokens = self._band.plan.chunk_tokens
+        chunk_tokens = self._band.chunk_tokens
         logits: np.ndarray | None = None
         while (start := len(self._sequence.tokens)) < len(prompt) and not stop.is_set:
             end = min(start + chunk_tokens, len(prompt))

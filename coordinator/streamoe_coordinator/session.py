@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from .events import Event, Finished, TokenEvent
-from .generation import Generator, Request, RunsTokens
+from .generation import Generator, Request
 from .interrupt import StopFlag
+from .runs_tokens import RunsTokens
 from .sampling import Sampler, SamplingParams
 from .text import Text, starts_inside
 from .text.thinking import CLOSE_MARK

@@ -126,6 +126,16 @@ class Band:
         """The model folder's manifest."""
         return self._store.manifest
 
+    @property
+    def ctx_tokens(self) -> int:
+        """Tokens a sequence may have: the plan's."""
+        return self.plan.ctx_tokens
+
+    @property
+    def chunk_tokens(self) -> int:
+        """Most tokens of one run: the plan's."""
+        return self.plan.chunk_tokens
+
     def new_state(self) -> SequenceState:
         """An empty sequence. The plan has room for one at a time: release the last one first (UsageError)."""
         if any(state.is_held for state in self._states):

@@ -35,6 +35,14 @@ class FakeBand:
         self.calls: list[int] = []
         self.before_run: Callable[[FakeBand], None] = lambda _: None
 
+    @property
+    def ctx_tokens(self) -> int:
+        return self.plan.ctx_tokens
+
+    @property
+    def chunk_tokens(self) -> int:
+        return self.plan.chunk_tokens
+
     def new_state(self) -> list[int]:
         self.states.append([])
         return self.states[-1]

@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from streamoe_engine.band import Band
 from streamoe_engine.plan import Plan
 from streamoe_engine.sizes import MIB
 from streamoe_engine.telemetry import Snapshot
 
 from ..edge import SCHEMA
-from ..generation import RunsTokens, TokenSequence
+from ..generation import TokenSequence
 
 # Logits (vocab_size,) float32 and the tokens so far give the next token.
 Choose = Callable[[np.ndarray, Sequence[int]], int]
@@ -73,13 +74,13 @@ class Measured:
         return self.decode.wait_s / sum(self.step_s)
 
 
-def measure(band: RunsTokens, workload: Workload) -> Measured:
+def measure(band: Band, workload: Workload) -> Measured:
     """Run the workload in a new sequence. Raises what the band raises; ContextFull when it is too long."""
     sequence, prompt = TokenSequence(band), workload.prompt
     sequence.align(prompt)
     start = time.perf_counter()
     logits = None
-    chunk_tokens = band.plan.chunk_tokens
+    chunk_tokens = band.chunk_tokens
     for at in range(0, len(prompt), chunk_tokens):
         is_last = at + chunk_tokens >= len(prompt)
         logits = sequence.run(prompt[at : at + chunk_tokens], "last_logits" if is_last else "nothing")

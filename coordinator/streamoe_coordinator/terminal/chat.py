@@ -106,7 +106,7 @@ class TerminalChat:
         self._note("the cap holds for the whole process: to change it, start again with another --budget")
 
     def _show_context(self) -> None:
-        used, total = self._session.num_tokens, self._band.plan.ctx_tokens
+        used, total = self._session.num_tokens, self._band.ctx_tokens
         self._note(f"{used} of {total} tokens used; start again with --ctx to change it")
 
     def _clear(self) -> None:
