@@ -19,8 +19,9 @@ HOST = HostCosts(runtime_bytes=64 * MIB)
 
 
 def budget_for_slots(folder: Path, options: BandOptions, extra_slots: int) -> int:
-    """The cap that gives the smallest pool of these options and extra_slots more."""
+    """The cap that gives the smallest pool of these options and extra_slots more; the head is resident if it may be."""
     manifest, request = read_manifest(folder), plan_request(ModelStore(folder), options)
+    request = replace(request, head="resident") if request.head == "auto" else request
     stride = max(entry.record.stride_bytes for entry in manifest.experts)
     return smallest_budget(manifest, request, HOST) + extra_slots * (stride + page_table_bytes(stride))
 

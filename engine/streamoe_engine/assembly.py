@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from .experts import Recorder
 from .guess import Guesser, GuessName
+from .head_stream import HeadStream
 from .layers.interface import Layers
 from .plan_types import Plan
 from .policies import PolicyName
@@ -18,10 +19,11 @@ from .streaming import Streaming, open_streaming
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A band's working parts."""
+    """A band's working parts. head_stream: the output head, where it is read for every token."""
 
     layers: Layers
     streaming: Streaming
+    head_stream: HeadStream | None
 
 
 def assemble(
@@ -36,15 +38,16 @@ def assemble(
     """Build, load and connect the band of `plan`. Raises the store's errors, and ModelFolderError."""
     streaming = open_streaming(store, plan, policy, reader_threads)
     try:
+        head = None if plan.streamed_head is None else HeadStream(store, plan.streamed_head, streaming.reader)
         if plan.backend == "kernels":
             from .layers.kernel_build import build_kernel_layers
 
-            layers: Layers = build_kernel_layers(store, plan, streaming, guess, threads, recorder)
+            layers: Layers = build_kernel_layers(store, plan, streaming, guess, threads, recorder, head)
         else:
             from .layers.mlx_build import build_mlx_layers
 
-            layers = build_mlx_layers(store, plan, streaming, guess, recorder)
+            layers = build_mlx_layers(store, plan, streaming, guess, threads, recorder, head)
     except BaseException:
         streaming.reader.close()
         raise
-    return Assembled(layers, streaming)
+    return Assembled(layers, streaming, head)

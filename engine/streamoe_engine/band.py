@@ -11,71 +11,42 @@ import ctypes
 import os
 import sys
 import weakref
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
 
 from . import footprint
 from .assembly import Assembled, assemble
+from .band_options import BACKENDS, BandOptions, host_costs, plan_for, plan_of, plan_request
 from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
-from .experts import Recorder
-from .guess import Guesser, GuessName
-from .kv.formats import KvFormat, kv_format
-from .layers.interface import Want
-from .layers.kernel_describe import unsupported_reason
+from .fingerprint import fingerprint
+from .layers.interface import BeforeLayer, Want
 from .library_cache import give_back_library_cache
 from .manifest import Manifest
-from .plan import HostCosts, Plan, PlanRequest, make_plan
-from .plan_scratch import MLX_CACHE_BYTES, Backend, ComputeDtype
-from .plan_types import DEFAULT_CHUNK_TOKENS, DEFAULT_CTX_TOKENS, DEFAULT_GUESS_WIDTH
-from .policies import PolicyName
-from .reader import DEFAULT_READER_THREADS
-from .sizes import MIB, round_up
+from .plan import Plan
+from .plan_scratch import MLX_CACHE_BYTES
+from .sizes import MIB
+from .state_snapshot import StateSnapshot, check_arrays, check_identity
+from .step_check import check_step
 from .store import ModelStore
 from .telemetry import Snapshot
 
-BackendName = Literal["auto", "mlx", "kernels"]
-BACKENDS: tuple[BackendName, ...] = ("auto", "mlx", "kernels")
-
 __all__ = ["BACKENDS", "Band", "BandOptions", "SequenceState", "Want", "host_costs", "plan_for", "plan_request"]
-
-
-@dataclass(frozen=True, slots=True)
-class BandOptions:
-    """How to open a band. layers is inclusive, None for all; guess may be a Guesser of one's own.
-
-    compute_dtype None: float32 on the CPU, the checkpoint's own type on a GPU. kv None: as computed.
-    tokenizer_bytes: what the caller measured around loading its tokenizer, a row of the plan. recorder is told what
-    each token and chunk was routed to.
-    """
-
-    budget_bytes: int
-    ctx_tokens: int = DEFAULT_CTX_TOKENS
-    kv: KvFormat | None = None
-    layers: tuple[int, int] | None = None
-    guess: GuessName | Guesser = "auto"
-    guess_width: int = DEFAULT_GUESS_WIDTH
-    policy: PolicyName = "next-use"
-    chunk_tokens: int | None = None
-    compute_dtype: ComputeDtype | None = None
-    tokenizer_bytes: int = 0
-    backend: BackendName = "auto"
-    threads: int | None = None
-    reader_threads: int = DEFAULT_READER_THREADS
-    host: HostCosts | None = None
-    recorder: Recorder | None = None
 
 
 class SequenceState:
     """One sequence's trace in one band. position: tokens run so far."""
 
-    def __init__(self, layers: Any) -> None:
+    def __init__(self, layers: Any, position: int = 0) -> None:
         self.layers: Any | None = layers
-        self.position = 0
+        self.position = position
 
     @property
     def is_held(self) -> bool:
@@ -102,7 +73,7 @@ class Band:
         Raises PlanDoesNotFit and UsageError before any weight is read; ModelFolderError and ReadFailed after.
         """
         store = ModelStore(folder)
-        plan = _plan(store, options)
+        plan = plan_of(store, options)
         _bound_allocators()
         try:
             guess = "none" if options.guess_width == 0 else options.guess
@@ -137,27 +108,28 @@ class Band:
         return self.plan.chunk_tokens
 
     def new_state(self) -> SequenceState:
-        """An empty sequence. The plan has room for one at a time: release the last one first (UsageError)."""
-        if any(state.is_held for state in self._states):
-            raise UsageError("the plan has room for one sequence", "release the previous state before making another")
-        state = SequenceState(self._parts.layers.new_state())
-        self._states.add(state)
-        return state
+        """An empty sequence. The plan has room for plan.sequences at a time: release another first (UsageError)."""
+        return self._hold(self._parts.layers.new_state, 0)
 
-    def run(self, state: SequenceState, inputs: np.ndarray, want: Want = "last_logits") -> np.ndarray | None:
+    def run(
+        self,
+        state: SequenceState,
+        inputs: np.ndarray,
+        want: Want = "last_logits",
+        *,
+        before_layer: BeforeLayer | None = None,
+    ) -> np.ndarray | None:
         """Run the next tokens of a sequence through the band.
 
         inputs: (tokens,) int32 ids in the first band, (tokens, width) float32 hidden states in others; at most
         plan.chunk_tokens of them. Returns None, hidden states (tokens, width), logits (vocabulary,) of the last
-        token or (tokens, vocabulary) of all, float32.
+        token or (tokens, vocabulary) of all, float32. before_layer is called with each layer's number before it is
+        computed; what it raises stops the step, and the state is lost.
         Raises ContextFull, UsageError and StateLost before computing; ReadFailed and NonFiniteLogits.
         """
         self._check(state, inputs, want)
-        try:
-            result = self._parts.layers.run(state.layers, inputs, want)
-        except BaseException:
-            state.release()  # recurrent state cannot rewind: half a step leaves nothing to go on from
-            raise
+        with self._step([state]):
+            result = self._parts.layers.run(state.layers, inputs, want, before_layer)
         state.position += len(inputs)
         self._tokens_run += len(inputs)
         if result is None or want == "hidden":
@@ -166,11 +138,81 @@ class Band:
             raise NonFiniteLogits(state.position - 1)
         return result[0] if want == "last_logits" else result
 
+    def run_together(
+        self,
+        states: Sequence[SequenceState],
+        inputs: np.ndarray,
+        want: Want = "last_logits",
+        *,
+        before_layer: BeforeLayer | None = None,
+    ) -> np.ndarray | None:
+        """Run one token of each of several sequences, in one pass over the layers: a record is read once for all.
+
+        Row i of inputs, (sequences,) int32 ids or (sequences, width) float32, is the next token of states[i]. Returns
+        None, hidden states (sequences, width) or logits (sequences, vocabulary), float32; each row has the bits that
+        `run` gives that sequence alone. More sequences than plan.chunk_tokens take as many passes as that needs. An
+        architecture that MLX runs as a whole (families.py does not list it) takes one pass a sequence.
+        An error, before_layer's too, loses all the states. Raises as run; UsageError when a state is there twice.
+        """
+        distinct = len({id(state) for state in states})
+        if not states or not distinct == len(states) == len(inputs):
+            raise UsageError(f"{len(inputs)} tokens for {len(states)} sequences", "give one token of each sequence")
+        for row, state in enumerate(states):
+            self._check(state, inputs[row : row + 1], want)
+        results, most = [], self.plan.chunk_tokens
+        with self._step(states):
+            for start in range(0, len(states), most):
+                layers = [state.layers for state in states[start : start + most]]
+                results.append(
+                    self._parts.layers.run_together(layers, inputs[start : start + most], want, before_layer)
+                )
+        for state in states:
+            state.position += 1
+        self._tokens_run += len(states)
+        return self._rows(states, [rows for rows in results if rows is not None], want)
+
+    def snapshot(self, state: SequenceState) -> StateSnapshot:
+        """A copy of a state, cut to its position; the state can go on. Raises StateLost.
+
+        The copy's num_bytes are in no row of the plan: whoever takes one has asked for its room (plan.snapshot_bytes
+        says how much; BandOptions.extra_bytes is where).
+        """
+        if not state.is_held:
+            raise StateLost(state.position)
+        return replace(self._blank, position=state.position, layers=self._parts.layers.save(state.layers))
+
+    def restore(self, snapshot: StateSnapshot) -> SequenceState:
+        """A new state that goes on, bit for bit, where the snapshot was taken, in a band of these or other layers.
+
+        The snapshot may have more layers than this band. Raises SnapshotMismatch when it lacks one, or is of another
+        model, KV format, compute type or backend; ContextFull; UsageError as new_state.
+        """
+        check_identity(snapshot, self._blank)
+        mine = snapshot.cut(self.plan.first_layer, self.plan.last_layer)
+        check_arrays(mine, self.manifest)
+        if mine.position > self.plan.ctx_tokens:
+            raise ContextFull(mine.position, self.plan.ctx_tokens)
+        return self._hold(lambda: self._parts.layers.load(mine.layers, mine.position), mine.position)
+
     def telemetry(self) -> Snapshot:
         """Counts since opening, and what the operating system says this process costs."""
         layers = tuple(counters.freeze() for counters in self._parts.streaming.counters.values())
         now, peak = footprint.current().total_bytes, footprint.peak_bytes()
-        return Snapshot(self.plan.budget_bytes, now, max(now, peak), self._tokens_run, layers)
+        head = self._parts.head_stream
+        head_counts = (0, 0.0) if head is None else (head.read_bytes, head.wait_s)
+        return Snapshot(self.plan.budget_bytes, now, max(now, peak), self._tokens_run, layers, *head_counts)
+
+    def sums(self) -> tuple[int, int, int, float, int]:
+        """Bytes read, experts picked, picks that hit, seconds waited for reads, over all layers, and tokens run.
+
+        Costs a few microseconds, and may be asked from any thread.
+        """
+        layers, head = self._parts.streaming.counters.values(), self._parts.head_stream
+        read_bytes, wait_s = (0, 0.0) if head is None else (head.read_bytes, head.wait_s)
+        read_bytes += sum(counters.read_bytes for counters in layers)
+        wait_s += sum(counters.wait_s for counters in layers)
+        picks, hits = sum(counters.picks for counters in layers), sum(counters.hits for counters in layers)
+        return read_bytes, picks, hits, wait_s, self._tokens_run
 
     def close(self) -> None:
         """End the reader threads and close the files."""
@@ -186,83 +228,49 @@ class Band:
     ) -> None:
         self.close()
 
+    @cached_property
+    def _blank(self) -> StateSnapshot:
+        """What all of this band's snapshots have in common."""
+        plan, manifest = self.plan, self.manifest
+        return StateSnapshot(0, {}, plan.kv, plan.compute_dtype, plan.backend, manifest.family, fingerprint(manifest))
+
+    def _hold(self, make: Callable[[], Any], position: int) -> SequenceState:
+        """A state of what `make` gives, if the plan has room for one more."""
+        room = self.plan.sequences
+        if sum(state.is_held for state in self._states) >= room:
+            raise UsageError(
+                f"the plan has room for {'one sequence' if room == 1 else f'{room} sequences'}",
+                "release a state before making another",
+            )
+        state = SequenceState(make(), position)
+        self._states.add(state)
+        return state
+
+    @contextmanager
+    def _step(self, states: Sequence[SequenceState]) -> Iterator[None]:
+        """A step of these states; an error within loses them: recurrent state cannot rewind, half a step leaves
+        nothing to go on from.
+        """
+        try:
+            yield
+        except BaseException:
+            for state in states:
+                state.release()
+            self._parts.streaming.flow.start_over()  # it may have come between two layers, hot slots lent
+            raise
+
+    def _rows(self, states: Sequence[SequenceState], results: list[np.ndarray], want: Want) -> np.ndarray | None:
+        if not results:
+            return None
+        rows = results[0] if len(results) == 1 else np.concatenate(results)
+        if want != "hidden" and not (finite := np.isfinite(rows).all(axis=-1)).all():
+            raise NonFiniteLogits(states[int(finite.argmin())].position - 1)
+        return rows
+
     def _check(self, state: SequenceState, inputs: np.ndarray, want: Want) -> None:
-        tokens = len(inputs)
         if not state.is_held:
             raise StateLost(state.position)
-        if not 1 <= tokens <= self.plan.chunk_tokens:
-            raise UsageError(
-                f"{tokens} tokens at once, the plan has room for 1 to {self.plan.chunk_tokens}",
-                f"run the prompt in chunks, or open with --chunk {max(tokens, 1)}",
-            )
-        if state.position + tokens > self.plan.ctx_tokens:
-            raise ContextFull(state.position + tokens, self.plan.ctx_tokens)
-        if self.plan.first_layer == 0 and not 0 <= inputs.min() <= inputs.max() < self.manifest.vocab_size:
-            raise UsageError(
-                f"token ids {inputs.min()} to {inputs.max()} are not within the vocabulary of "
-                f"{self.manifest.vocab_size}",
-                "use the tokenizer of the same model folder",
-            )
-        if want in ("last_logits", "all_logits") and self.plan.last_layer < self.plan.num_layers - 1:
-            raise UsageError("this band is not the last and has no head", "ask it for hidden states")
-
-
-def plan_for(folder: Path, options: BandOptions) -> Plan:
-    """The plan that Band.open would make now, in this process; no weight is touched. Raises as Band.open."""
-    return _plan(ModelStore(folder), options)
-
-
-def _plan(store: ModelStore, options: BandOptions) -> Plan:
-    request = plan_request(store, options)  # looks for the kernels, which cost memory too
-    return make_plan(store.manifest, request, options.host or host_costs(options.tokenizer_bytes))
-
-
-def plan_request(store: ModelStore, options: BandOptions) -> PlanRequest:
-    """The planner's request for these options on this machine. Raises UsageError for a backend that cannot serve."""
-    dtype: ComputeDtype = options.compute_dtype or _native_dtype()
-    backend = _backend(store, options, dtype)
-    return PlanRequest(
-        budget_bytes=options.budget_bytes,
-        ctx_tokens=options.ctx_tokens,
-        kv=options.kv or kv_format(dtype),
-        layers=options.layers,
-        guess_width=0 if options.guess == "none" else options.guess_width,
-        chunk_tokens=options.chunk_tokens or DEFAULT_CHUNK_TOKENS[backend],
-        compute_dtype=dtype,
-        backend=backend,
-    )
-
-
-def _backend(store: ModelStore, options: BandOptions, dtype: ComputeDtype) -> Backend:
-    if options.backend == "mlx":
-        return "mlx"
-    reason = "it computes in bfloat16" if dtype != "float32" else unsupported_reason(store.manifest, store.config())
-    if reason and options.backend == "kernels":
-        raise UsageError(f"the C kernels cannot run this model: {reason}", "leave the backend to be chosen")
-    return "mlx" if reason else "kernels"
-
-
-def _default_threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def host_costs(tokenizer_bytes: int = 0) -> HostCosts:
-    """What this process costs now, the tokenizer apart, and what it will grow by itself.
-
-    The measured row is rounded up, so that two looks a moment apart make the same plan.
-    """
-    runtime = round_up(footprint.current().total_bytes - tokenizer_bytes, RUNTIME_STEP_BYTES)
-    return HostCosts(runtime, tokenizer_bytes, GROWTH_BYTES)
-
-
-# Measured between opening and the end of long chats, beyond every other row (docs/lab-log.md).
-GROWTH_BYTES = 16 * MIB
-RUNTIME_STEP_BYTES = 4 * MIB
-
-
-def _native_dtype() -> ComputeDtype:
-    # MLX's bfloat16 kernels on x86 accumulate in bfloat16: 5 % error a matrix product.
-    return "bfloat16" if mx.default_device().type == mx.DeviceType.gpu else "float32"
+        check_step(self.plan, self.manifest, state.position, inputs, want)
 
 
 def _bound_allocators() -> None:
@@ -278,3 +286,7 @@ def _bound_allocators() -> None:
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # <malloc.h>
 # A fixed threshold: freed activations go back to the system instead of raising it up to 32 MiB.
 _MMAP_THRESHOLD_BYTES = MIB
+
+
+def _default_threads() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

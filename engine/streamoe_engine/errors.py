@@ -20,6 +20,9 @@ StreamoeError
 ├── ReadFailed                 the operating system refused a read of an expert or a tensor
 ├── ContextFull                a prompt or an answer would pass the planned context
 ├── StateLost                  an error stopped a step midway; that sequence cannot go on
+├── SnapshotError              a saved state cannot be loaded
+│   ├── SnapshotUnusable       its bytes are cut short, altered or no snapshot
+│   └── SnapshotMismatch       it is of another model, format or place
 ├── NonFiniteLogits            the model produced NaN or infinity; no token is made of it
 ├── MeasurementFailed          a process that measures one configuration ended with an error
 ├── TraceUnusable              a recorded trace of routing cannot be read or written
@@ -166,6 +169,18 @@ class StateLost(StreamoeError):
             f"this sequence was stopped by an error after {position} tokens and its state is not whole",
             "start a new conversation; the tokens so far can be run again",
         )
+
+
+class SnapshotError(StreamoeError):
+    """Raised when a saved state cannot be loaded."""
+
+
+class SnapshotUnusable(SnapshotError):
+    """Raised when a stream is no snapshot, ends early, goes on too long, or is not what was written."""
+
+
+class SnapshotMismatch(SnapshotError):
+    """Raised when a snapshot is whole, but of another model, KV format, backend, position or other layers."""
 
 
 class NonFiniteLogits(StreamoeError):

@@ -35,7 +35,8 @@ class ExpertMath(Protocol):
     def one_token(self, x: Any, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> Any:
         """x (1, width) through each slot's expert, in order: (len(slots), width).
 
-        landed yields positions in `slots` as their records land. No slot changes before the next layer has routed.
+        landed yields positions in `slots` as their records land: first those that are here, perhaps none. No slot
+        changes before the next layer has routed.
         """
 
     def chunk(self, x: Any, top_k: int, batches: Iterable[Batch]) -> Any:
@@ -43,6 +44,9 @@ class ExpertMath(Protocol):
 
         A batch's slots are read over as soon as the next batch is asked for.
         """
+
+    def together(self, x: Any, top_k: int, batches: Iterable[Batch]) -> Any:
+        """As chunk, and each row has the bits that one_token gives it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,35 +74,25 @@ class ExpertStreamer:
         self._guess_width, self._recorder = guess_width, recorder
         self._first_layer = min(layers)
 
-    def token(
-        self,
-        number: int,
-        x: Any,
-        picks: Sequence[int],
-        candidates: Sequence[int],
-        meanwhile: Callable[[], None] | None = None,
-    ) -> Any:
+    def token(self, number: int, x: Any, picks: Sequence[int], candidates: Callable[[], Sequence[int]]) -> Any:
         """One token: x (1, width) through its picks' experts, (k, width) in their order.
 
-        candidates: guesses for the next expert layer, likeliest first. meanwhile is called once the reads are on
-        their way. Raises ReadFailed.
+        candidates: gives guesses for the next expert layer, likeliest first; called once the demand is on its way.
+        Raises ReadFailed.
         """
         layer = self._begin(number, 1)
-        if self._recorder is not None:
-            self._recorder.token(number, picks, candidates)
         try:
             placed = self._flow.place(layer.records, picks)  # hits keep their slot, misses are read
-            self._read_early(
-                layer.following, candidates[: self._guess_width]
-            )  # behind the demand; routing never looks at these
-            if meanwhile is not None:
-                meanwhile()
+            guesses = candidates()
+            self._read_early(layer.following, guesses[: self._guess_width])  # behind the demand; never routed by
             y = layer.math.one_token(x, placed.slots, self._flow.landed(layer.records, placed))
         except BaseException:  # a failed read, or Ctrl-C: no slot may stay held
             self._flow.start_over()
             raise
         self._policy.count(placed.keys, [1] * len(placed.keys))
         self._flow.settle(placed.slots)  # admit the deserving; the others land again
+        if self._recorder is not None:
+            self._recorder.token(number, picks, guesses)
         return y
 
     def chunk(self, number: int, x: Any, picks: np.ndarray, candidates: Sequence[int] = ()) -> Any:
@@ -121,6 +115,24 @@ class ExpertStreamer:
             raise
         if layer.following is None:
             self._flow.end_chunk()
+        return y
+
+    def together(self, number: int, x: Any, picks: np.ndarray, candidates: Sequence[int] = ()) -> Any:
+        """One token of each of several sequences: x (sequences, width) through picks (sequences, k), as `chunk`.
+
+        Each record is read once for all of them, and counted once. No hot slot is lent: what the sequences need next
+        is what they need now. candidates: guesses for the next expert layer, likeliest first. Raises ReadFailed.
+        """
+        layer = self._begin(number, len(picks))
+        if self._recorder is not None:
+            self._recorder.chunk(number, picks)
+        places, base = _places(picks), layer.records.key_base
+        self._policy.count([base + expert for expert in places], [len(where) for where in places.values()])
+        try:
+            y = layer.math.together(x, picks.shape[1], self._batches(layer, places, candidates[: self._guess_width]))
+        except BaseException:  # a failed read, or Ctrl-C: no slot may stay held
+            self._flow.start_over()
+            raise
         return y
 
     def _begin(self, number: int, num_tokens: int) -> StreamedLayer:

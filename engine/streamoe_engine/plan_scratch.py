@@ -11,7 +11,8 @@ from typing import Literal
 from .manifest import ExpertLayer, Manifest, layer_part
 from .sizes import MIB
 
-Backend = Literal["mlx", "kernels"]
+# "kernels": whole layers in C; "kernel-linears": mlx-lm's modules with the C kernels' matrices and experts.
+Backend = Literal["mlx", "kernels", "kernel-linears"]
 ComputeDtype = Literal["float32", "bfloat16"]
 COMPUTE_BYTES: dict[ComputeDtype, int] = {"float32": 4, "bfloat16": 2}
 # mx.set_cache_limit: freed buffers that MLX keeps for reuse.
@@ -22,26 +23,34 @@ KERNEL_BATCH_ROWS = 512
 _SMALL_BYTES = 4 * MIB  # what does not grow with tokens: casts of scales, masks, one block of the head
 
 
-def scratch_bytes(manifest: Manifest, backend: Backend, tokens: int, ctx_tokens: int, first: int, last: int) -> int:
-    """Bytes of the largest step: a chunk of `tokens` through one layer, and the head's logits."""
+def scratch_bytes(
+    manifest: Manifest, backend: Backend, tokens: int, ctx_tokens: int, first: int, last: int, sequences: int = 1
+) -> int:
+    """Bytes of the largest step: a chunk of `tokens` through one layer, and the head's logits of each sequence."""
     through = _kernel_scratch if backend == "kernels" else _mlx_scratch
-    return through(manifest, tokens, ctx_tokens, first, last)
+    has_head = last == manifest.num_layers - 1
+    logits = 4 * _LOGITS_COPIES * manifest.vocab_size * sequences if has_head else 0
+    buffers = _expert_buffers(manifest, tokens, first, last) if backend == "kernel-linears" else 0
+    return buffers + through(manifest, tokens, ctx_tokens, first, last, logits)
 
 
-def _kernel_scratch(manifest: Manifest, tokens: int, ctx_tokens: int, first: int, last: int) -> int:
+def _kernel_scratch(manifest: Manifest, tokens: int, ctx_tokens: int, first: int, last: int, logits: int) -> int:
     # Buffers made at open and used for ever: what a layer's matrices put out, the state on its way, and the
     # products of all picks; attention over a long context adds partial results by blocks of keys.
     layers = range(first, last + 1)
     outputs = max(_matrix_rows(manifest, layer) for layer in layers)
+    floats = tokens * (outputs + 7 * manifest.hidden_size)
+    parts = manifest.num_heads * (ctx_tokens // 64 + 1) * 260
+    return _expert_buffers(manifest, tokens, first, last) + 4 * (floats + parts) + logits + _SMALL_BYTES
+
+
+def _expert_buffers(manifest: Manifest, tokens: int, first: int, last: int) -> int:
+    """kernel_math.ExpertBuffers: a batch of rows on their way through experts, and a chunk's products."""
     experts = [entry for entry in manifest.experts if first <= entry.layer <= last]
     top_k = max(entry.top_k for entry in experts)
     expert_rows = max(_expert_width(entry) for entry in experts)
     batch = max(top_k, min(KERNEL_BATCH_ROWS, tokens * top_k))
-    floats = tokens * (outputs + (7 + top_k) * manifest.hidden_size)
-    floats += batch * (2 * manifest.hidden_size + expert_rows)
-    parts = manifest.num_heads * (ctx_tokens // 64 + 1) * 260
-    logits = _LOGITS_COPIES * manifest.vocab_size if last == manifest.num_layers - 1 else 0
-    return 4 * (floats + parts + logits) + _SMALL_BYTES
+    return 4 * (batch * (2 * manifest.hidden_size + expert_rows) + tokens * top_k * manifest.hidden_size)
 
 
 def _matrix_rows(manifest: Manifest, layer: int) -> int:
@@ -53,12 +62,11 @@ def _expert_width(entry: ExpertLayer) -> int:
     return max(field.shape[0] for field in entry.record.fields if field.name.startswith(("gate", "up", "fc1")))
 
 
-def _mlx_scratch(manifest: Manifest, chunk_tokens: int, ctx_tokens: int, first: int, last: int) -> int:
+def _mlx_scratch(manifest: Manifest, chunk_tokens: int, ctx_tokens: int, first: int, last: int, logits: int) -> int:
     layer = _expert_rows(manifest, chunk_tokens, first, last) + max(
         _recurrent_scan(manifest, chunk_tokens, first, last),
         _attention_scores(manifest, chunk_tokens, ctx_tokens, first, last),
     )
-    logits = _LOGITS_COPIES * 4 * manifest.vocab_size if last == manifest.num_layers - 1 else 0
     return max(layer, logits) + _SMALL_BYTES + MLX_CACHE_BYTES
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .kv.formats import KvFormat
+from .plan_head import HeadChoice, StreamedHead
 from .plan_scratch import Backend, ComputeDtype
 from .sizes import MIB
 
@@ -14,12 +15,16 @@ DEFAULT_CTX_TOKENS = 4096
 DEFAULT_GUESS_WIDTH = 6
 # Prompt tokens run at once: more read fewer records per prompt. MLX's gated-delta scan on the CPU keeps every step's
 # state alive, 2.1 MiB a token at Qwen3.6's size; the kernels need 0.2 (docs/lab-log.md).
-DEFAULT_CHUNK_TOKENS: dict[Backend, int] = {"mlx": 32, "kernels": 256}
+DEFAULT_CHUNK_TOKENS: dict[Backend, int] = {"mlx": 32, "kernels": 256, "kernel-linears": 64}
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """What a user asks for. layers is inclusive, None for all; extra_bytes: buffers others ask for, by name."""
+    """What a user asks for. layers is inclusive, None for all; extra_bytes: buffers others ask for, by name.
+
+    sequences: how many may be held at once, each of up to ctx_tokens. head: where the output head's weights are;
+    "auto" streams it only where the cap has no room for it, and keeps as many blocks of it as there is room for.
+    """
 
     budget_bytes: int
     ctx_tokens: int = DEFAULT_CTX_TOKENS
@@ -30,6 +35,8 @@ class PlanRequest:
     compute_dtype: ComputeDtype = "float32"
     backend: Backend = "mlx"
     extra_bytes: tuple[tuple[str, int], ...] = ()
+    sequences: int = 1
+    head: HeadChoice = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,10 @@ class PlanItem:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A cap divided to the byte. slots: landing_slots and the hot tier together."""
+    """A cap divided to the byte. slots: landing_slots and the hot tier together.
+
+    streamed_head: how the output head is read for every token; None where it is resident, or not in this band.
+    """
 
     budget_bytes: int
     items: tuple[PlanItem, ...]
@@ -74,6 +84,8 @@ class Plan:
     num_experts_total: int
     compute_dtype: ComputeDtype
     backend: Backend
+    sequences: int = 1
+    streamed_head: StreamedHead | None = None
 
     @property
     def hot_share(self) -> float:

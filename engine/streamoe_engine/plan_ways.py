@@ -48,6 +48,11 @@ def _changes_that_fit(request: PlanRequest, needed: int, needed_of: Needed) -> l
 def _changes(request: PlanRequest) -> list[tuple[str, PlanRequest]]:
     """Smaller requests, mildest first."""
     changes = [
+        (f"--sequences {fewer}", replace(request, sequences=fewer))
+        for fewer in sorted({request.sequences // 2, 1}, reverse=True)
+        if 1 <= fewer < request.sequences
+    ]
+    changes += [
         (f"--ctx {ctx}", replace(request, ctx_tokens=ctx))
         for ctx in (request.ctx_tokens // 2, request.ctx_tokens // 4, request.ctx_tokens // 8)
         if ctx >= 256
@@ -58,11 +63,13 @@ def _changes(request: PlanRequest) -> list[tuple[str, PlanRequest]]:
         changes.append(("--chunk 4", replace(request, chunk_tokens=4)))
     if request.guess_width:
         changes.append(("--guess-width 0", replace(request, guess_width=0)))
+    if request.head == "resident":
+        changes.append(("--head streamed", replace(request, head="streamed")))
     return changes
 
 
 def _difference(before: PlanRequest, after: PlanRequest) -> dict[str, Any]:
-    names = ("ctx_tokens", "kv", "chunk_tokens", "guess_width")
+    names = ("sequences", "ctx_tokens", "kv", "chunk_tokens", "guess_width", "head")
     return {name: getattr(after, name) for name in names if getattr(after, name) != getattr(before, name)}
 
 

@@ -141,16 +141,22 @@ class ExpectedNextUse:
         self._now += 1
         layer = keys[0] // self._keys_a_layer
         first = layer * self._keys_a_layer
-        picked = np.zeros(self._keys_a_layer)
-        picked[np.asarray(keys) - first] = np.asarray(weights) / self._num_tokens
+        experts = np.array(keys) - first
+        picked = np.array(weights) / self._num_tokens
         rates = self._rates[:, layer]  # a view
-        error = picked - self._weights @ rates
-        self._weights *= np.exp(self.LEARNING_RATE * (rates @ error))
-        self._weights = np.maximum(self._weights / self._weights.sum(), self.LEAST_WEIGHT)
+        # The squared error of the mixture, by speed: rates @ (picked - weights @ rates), without the zeros of picked.
+        foretold = self._weights @ rates
+        blame = rates[:, experts] @ picked - rates @ foretold
+        self._weights *= np.exp(self.LEARNING_RATE * blame)
+        self._weights /= self._weights.sum()
+        np.maximum(self._weights, self.LEAST_WEIGHT, out=self._weights)
         rates *= self._kept
-        rates += (1 - self._kept) * picked
-        chance = self._weights @ rates + self.NEVER_SEEN_SHARE * picked.mean()
-        self._next_use[first : first + self._keys_a_layer] = self._now + self._visits_a_turn / chance
+        rates[:, experts] += (1 - self._kept) * picked
+        chance = self._weights @ rates
+        chance += self.NEVER_SEEN_SHARE * float(picked.sum()) / self._keys_a_layer
+        next_use = self._next_use[first : first + self._keys_a_layer]
+        np.divide(self._visits_a_turn, chance, out=next_use)
+        next_use += self._now
 
     def worth(self, keys: np.ndarray) -> np.ndarray:
         return -self._next_use[keys]

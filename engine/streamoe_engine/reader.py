@@ -73,6 +73,11 @@ class Reader:
                     read.is_demand = demand
                 self._work.notify(len(reads))
 
+    def demand(self, guessed: Sequence[Read], others: Sequence[Read]) -> None:
+        """Make guesses that turned out right part of the demand, and queue others behind them."""
+        self.promote(guessed)
+        self.submit(others, demand=True)
+
     def promote(self, reads: Iterable[Read]) -> None:
         """Make guesses that turned out right, and have not started, part of the demand."""
         with self._lock:

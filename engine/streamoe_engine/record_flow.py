@@ -32,10 +32,12 @@ class LayerRecords:
 
 @dataclass(slots=True)
 class Placed:
-    """One token's picks: slots[i] is pick i's; arriving holds, by position, the reads that must land first."""
+    """One token's picks: slots[i] is pick i's; here: positions of those whose record is in its slot; arriving holds, by
+    position, the reads that must land first."""
 
     keys: list[int]
     slots: list[int]
+    here: list[int] = field(default_factory=list)
     arriving: dict[int, Read] = field(default_factory=dict)
 
 
@@ -52,26 +54,20 @@ class RecordFlow:
 
     def place(self, layer: LayerRecords, experts: Sequence[int]) -> Placed:
         """Give each pick its slot: hits keep theirs, misses claim a landing one and are read at once."""
-        keys = [layer.key_base + expert for expert in experts]
-        self._drop_wrong_guesses(layer, set(keys))
-        placed = Placed(keys, [-1] * len(keys))
-        for position, key in enumerate(keys):  # all hits are held before any miss claims a slot
-            if (read := self._take_early(key)) is not None:
-                placed.arriving[position], placed.slots[position] = read, read.slot
-            elif (slot := self._tier.find(key)) is not None:
-                self._tier.hold(slot)
-                placed.slots[position] = slot
-        num_guess_hits = len(placed.arriving)
-        self._reader.promote(placed.arriving.values())
-        misses = []
+        base = layer.key_base
+        keys = [base + expert for expert in experts]
+        if self._early or self._parked:
+            self._drop_wrong_guesses(layer, keys)
+        placed = Placed(keys, self._tier.hold_all(keys))  # all hits are held before any miss claims a slot
         for position, key in enumerate(keys):
-            if placed.slots[position] < 0:
-                read = self._claim(layer, key)
-                assert read is not None, "the plan keeps a landing slot for every pick"
-                placed.arriving[position], placed.slots[position] = read, read.slot
-                misses.append(read)
-        self._reader.submit(misses, demand=True)
-        _count(layer, len(keys), len(misses), num_guess_hits)
+            if key in self._early or key in self._parked:
+                placed.arriving[position] = self._take_early(key)
+            elif placed.slots[position] >= 0:
+                placed.here.append(position)
+        num_guess_hits = len(placed.arriving)
+        if len(placed.here) < len(keys):
+            self._demand(layer, placed)
+        _count(layer, len(keys), len(placed.arriving) - num_guess_hits, num_guess_hits)
         return placed
 
     def read_early(self, layer: LayerRecords, experts: Sequence[int]) -> None:
@@ -89,12 +85,11 @@ class RecordFlow:
         self._reader.submit(reads, demand=False)
 
     def landed(self, layer: LayerRecords, placed: Placed) -> Iterator[list[int]]:
-        """Positions of picks whose record is in its slot: the hits first, then the others as they land.
+        """Positions of picks whose record is in its slot: the hits first, perhaps none, then the others as they land.
 
         Raises ReadFailed.
         """
-        if here := [position for position in range(len(placed.slots)) if position not in placed.arriving]:
-            yield here
+        yield placed.here
         waiting = dict(placed.arriving)
         while waiting:
             self._wait_for_any(layer, list(waiting.values()))
@@ -105,8 +100,7 @@ class RecordFlow:
 
     def settle(self, slots: Sequence[int]) -> None:
         """These slots' picks have been used: admit the deserving, let the others land again."""
-        for slot in slots:
-            self._tier.settle(slot)
+        self._tier.settle_all(slots)
 
     # ---- a chunk of tokens ----------------------------------------------------------------------------------------
 
@@ -119,13 +113,13 @@ class RecordFlow:
         the next records while the batch after it is multiplied. When the last record has been asked for, the disk
         is free for others, and that is called. Raises ReadFailed.
         """
-        self._drop_wrong_guesses(layer, {layer.key_base + expert for expert in experts})
+        self._drop_wrong_guesses(layer, [layer.key_base + expert for expert in experts])
         here: list[tuple[int, int]] = []
         flying, absent = deque[Read](), deque[int]()
         for expert in experts:
             key = layer.key_base + expert
-            if (read := self._take_early(key)) is not None:
-                flying.append(read)
+            if key in self._early or key in self._parked:
+                flying.append(self._take_early(key))
             elif (slot := self._tier.find(key)) is not None:
                 self._tier.hold(slot)
                 here.append((expert, slot))
@@ -168,6 +162,18 @@ class RecordFlow:
 
     # ---- inside ---------------------------------------------------------------------------------------------------
 
+    def _demand(self, layer: LayerRecords, placed: Placed) -> None:
+        """Hurry guesses that turned out right, and read what nobody guessed."""
+        guessed = list(placed.arriving.values())
+        misses = []
+        for position, slot in enumerate(placed.slots):
+            if slot < 0:
+                read = self._claim(layer, placed.keys[position])
+                assert read is not None, "the plan keeps a landing slot for every pick"
+                placed.arriving[position], placed.slots[position] = read, read.slot
+                misses.append(read)
+        self._reader.demand(guessed, misses)
+
     def _claim(self, layer: LayerRecords, key: int) -> Read | None:
         slot = self._tier.claim(key)
         if slot is None:
@@ -176,10 +182,13 @@ class RecordFlow:
         view = self._pool.slot_bytes_view(slot)[:stride]
         return Read(key, slot, layer.file, (key - layer.key_base) * stride, view)
 
-    def _take_early(self, key: int) -> Read | None:
-        return self._early.pop(key, None) or self._parked.pop(key, None)
+    def _take_early(self, key: int) -> Read:
+        read = self._early.pop(key, None) or self._parked.pop(key, None)
+        assert read is not None, "the caller has looked"
+        return read
 
-    def _drop_wrong_guesses(self, layer: LayerRecords, picked: set[int]) -> None:
+    def _drop_wrong_guesses(self, layer: LayerRecords, keys: Sequence[int]) -> None:
+        picked = set(keys)
         for key in [key for key in self._early if key not in picked]:
             read = self._early.pop(key)
             if self._reader.cancel(read):

@@ -105,6 +105,10 @@ def build_model(config: dict[str, Any]) -> nn.Module:
             f"config.json is not a whole configuration of {config.get('model_type')}: {error!r}",
             "download the checkpoint's config.json again",
         ) from error
+    finally:
+        # Every lazy weight drew from the global key: unevaluated, that keeps the chain of all draws, 2 MiB a model.
+        state: Any = mx.random.state
+        mx.eval(state[0])
 
 
 def _with_rope_theta(config: dict[str, Any]) -> dict[str, Any]:

@@ -66,14 +66,15 @@ class ModelStore:
         return file
 
     def load_resident(self, part: str, targets: Mapping[str, np.ndarray]) -> None:
-        """Fill targets (by tensor name, uint8, of the tensor's size) from a resident part ("layer-0007", "tail").
+        """Fill targets (by tensor name, uint8, of the tensor's size) from a resident part ("layer-0007", "tail");
+        tensors without a target are passed over.
 
         The file's SHA-256 is checked on the way. Raises ModelFileMissing, ModelFileWrongSize, ModelFileCorrupt
         and ReadFailed. Memory beside the targets: BOUNCE_BYTES.
         """
         name, fields = resident_file(part), self.manifest.resident[part]
         self.check_file(name)
-        spans = [(field.offset, targets[field.name]) for field in fields if field.num_bytes]
+        spans = [(field.offset, targets[field.name]) for field in fields if field.num_bytes and field.name in targets]
         digest = hashlib.sha256()
         _scatter(self._blocks(name, digest), spans)
         self._check_hash(name, digest.hexdigest())

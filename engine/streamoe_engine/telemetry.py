@@ -36,13 +36,18 @@ class LayerCounts:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The state of a band: its cap, what the operating system says it costs, and the counts of its layers."""
+    """The state of a band: its cap, what the operating system says it costs, and the counts of its layers.
+
+    head_read_bytes, head_wait_s: what a streamed output head read, and how long the compute thread stood still for it.
+    """
 
     budget_bytes: int
     footprint_bytes: int
     peak_bytes: int
     tokens_run: int
     layers: tuple[LayerCounts, ...]
+    head_read_bytes: int = 0
+    head_wait_s: float = 0.0
 
     def since(self, earlier: Snapshot) -> Snapshot:
         """Counts after `earlier`; footprint and peak stay as they are now."""
@@ -53,6 +58,8 @@ class Snapshot:
             self.peak_bytes,
             self.tokens_run - earlier.tokens_run,
             tuple(now.since(then) for now, then in pairs),
+            self.head_read_bytes - earlier.head_read_bytes,
+            self.head_wait_s - earlier.head_wait_s,
         )
 
     def total(self, name: str) -> float:
@@ -67,13 +74,13 @@ class Snapshot:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes read for experts."""
-        return int(self.total("read_bytes"))
+        """Bytes read for experts, and for the output head where it is streamed."""
+        return int(self.total("read_bytes")) + self.head_read_bytes
 
     @property
     def wait_s(self) -> float:
         """Seconds the compute thread stood still for reads."""
-        return self.total("wait_s")
+        return self.total("wait_s") + self.head_wait_s
 
 
 class Counters:

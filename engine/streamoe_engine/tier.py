@@ -7,6 +7,8 @@ roles and moves no byte. Refuses to know reads, layers and MLX.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from .policies import Policy
@@ -40,6 +42,14 @@ class Tier:
         """The slot that holds this expert, or None."""
         return self._slot_of.get(key)
 
+    def hold_all(self, keys: Sequence[int]) -> list[int]:
+        """The slot of each expert, held; -1 of those that are not here."""
+        slots = [self._slot_of.get(key, -1) for key in keys]
+        for slot in slots:
+            if slot >= 0 and slot not in self._hot_position:
+                self.hold(slot)
+        return slots
+
     def hold(self, slot: int) -> None:
         """Keep a slot from being claimed until it is settled or given back."""
         if slot not in self._hot_position and slot in self._landing:
@@ -69,6 +79,13 @@ class Tier:
         self._landing = [slot for slot in range(len(self._key_of)) if slot not in self._hot_position]
         for slot in self._landing:
             self.forget(slot)
+
+    def settle_all(self, slots: Sequence[int]) -> None:
+        """Settle the slots of one step."""
+        hot = self._hot_position
+        for slot in slots:
+            if slot not in hot:  # looked at anew each time: settling one may drop another
+                self.settle(slot)
 
     def settle(self, slot: int) -> None:
         """A held slot has been used: keep it hot if its expert deserves it, else let it land again.

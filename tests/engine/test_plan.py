@@ -18,6 +18,7 @@ from streamoe_engine.plan import (
     recurrent_bytes,
     resident_bytes,
     smallest_budget,
+    snapshot_bytes,
 )
 from streamoe_engine.sizes import GIB, MIB, parse_size
 from tests.manifests import qwen36_manifest
@@ -37,6 +38,7 @@ requests = st.builds(
     ),
     guess_width=st.integers(0, 16),
     chunk_tokens=st.integers(1, 64),
+    sequences=st.integers(1, 8),
 )
 
 
@@ -88,6 +90,7 @@ def applied(request_: PlanRequest, way: str) -> PlanRequest:
         "--kv": "kv",
         "--chunk": "chunk_tokens",
         "--guess-width": "guess_width",
+        "--sequences": "sequences",
     }
     for flag, value in zip(flags[::2], flags[1::2], strict=True):
         typed = parse_size(value) if flag == "--budget" else value if flag == "--kv" else int(value)
@@ -132,6 +135,26 @@ def test_bands_share_the_rows() -> None:
     for name in ("resident weights", "KV cache", "recurrent state"):
         assert sum(part.item_bytes(name) for part in parts) == whole.item_bytes(name)
     assert all(part.slots > whole.slots for part in parts)
+
+
+def test_each_sequence_has_its_rows() -> None:
+    one, four = (make_plan(MANIFEST, replace(STANDARD, sequences=count, backend="kernels"), HOST) for count in (1, 4))
+    for name in ("KV cache", "recurrent state"):
+        assert four.item_bytes(name) == 4 * one.item_bytes(name)
+    assert four.item_bytes("scratch") - one.item_bytes("scratch") == 3 * 4 * 4 * MANIFEST.vocab_size
+    assert sum(item.num_bytes for item in four.items) == four.budget_bytes
+    assert (one.sequences, four.sequences) == (1, 4)
+    assert four.slots < one.slots
+    with pytest.raises(UsageError, match="0 sequences"):
+        make_plan(MANIFEST, replace(STANDARD, sequences=0), HOST)
+
+
+def test_a_snapshots_size_by_position() -> None:
+    """40 KiB a token and 62 MiB whatever the length, in float32; by bands the parts add up."""
+    at = [snapshot_bytes(MANIFEST, STANDARD, position) for position in (0, 1, 4096)]
+    assert at == [0, 40_960 + recurrent_bytes(MANIFEST, 0, 39), 4096 * 40_960 + recurrent_bytes(MANIFEST, 0, 39)]
+    parts = (replace(STANDARD, layers=layers) for layers in ((0, 19), (20, 39)))
+    assert sum(snapshot_bytes(MANIFEST, part, 4096) for part in parts) == at[2]
 
 
 def test_extra_buffers_are_rows() -> None:

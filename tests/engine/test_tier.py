@@ -189,6 +189,7 @@ def test_next_use_stays_a_mixture_of_rates(chunks: list[tuple[int, list[int]]]) 
         assert np.isfinite(policy.worth(np.arange(12))).all()
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=3, unique=True), min_size=1, max_size=40))
 def test_next_uses_rates_are_their_definition(visits: list[list[int]]) -> None:
     policy, expected = next_use(1), np.zeros((len(ExpectedNextUse.KEEP_A_TOKEN), 4))

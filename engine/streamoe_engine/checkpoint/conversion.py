@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ConversionFailed
+from ..freed_memory import give_freed_memory_back
 from ..manifest import FORMAT_VERSION, FileEntry, Manifest, manifest_to_json
 from ..sizes import MIB, format_size
 from ..uncached_write import free_bytes
-from .freed_memory import give_freed_memory_back
 from .options import ConvertOptions, Progress, Report
 from .outline import Outline, outline_folder
 from .partial_folder import PartialFolder, refuse_existing

@@ -18,10 +18,10 @@ from typing import Any
 import mlx.core as mx
 
 from ..errors import CheckpointIncomplete, CheckpointMismatch, ModelNotSupported
+from ..freed_memory import give_freed_memory_back
 from ..sizes import MIB, format_size
 from ..skeleton import layer_of
 from .dtypes import FLOATS, ITEM_BYTES, MLX_DTYPES, SAFETENSORS_DTYPES, bytes_of_array
-from .freed_memory import give_freed_memory_back
 from .segments import Derived
 from .source import Source, SourceTensor
 from .source_files import SourceReader

@@ -6,6 +6,7 @@ Owns the check of a whole folder; files are read past the page cache. Refuses to
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,18 @@ _BLOCK_BYTES = 16 * MIB
 _RESTORE = "convert the checkpoint again, or restore the file"
 
 
-def verify_folder(folder: Path, report: Report | None = None) -> Manifest:
+def verify_folder(folder: Path, report: Report | None = None, names: Iterable[str] | None = None) -> Manifest:
     """The manifest of a folder whose every file is as it was written. report is called at least every 16 MiB.
 
+    names: check these files only, such as fingerprint.band_files of a folder that has no others.
     Raises NotAModelFolder, FormatVersionUnknown, ModelFileMissing, ModelFileWrongSize, ModelFileCorrupt, ReadFailed.
     """
     manifest = read_manifest(folder)
-    for name, entry in manifest.files.items():
+    entries = manifest.files if names is None else {name: manifest.files[name] for name in names}
+    for name, entry in entries.items():
         _check_size(folder / name, entry)
-    checker = _Checker(sum(entry.num_bytes for entry in manifest.files.values()), report)
-    for name, entry in manifest.files.items():
+    checker = _Checker(sum(entry.num_bytes for entry in entries.values()), report)
+    for name, entry in entries.items():
         found = checker.sha256(folder / name, name)
         if found != entry.sha256:
             raise ModelFileCorrupt(

@@ -259,6 +259,30 @@ class LayerCalls:
         args = (x.shape[0], address_of(x), _raw_address(scratch), address_of(out))
         self._lib.st_shared_expert_run(self._kernels.pool, shared.c, *args)
 
+    def route(self, logits: Rows, top_k: int, *, normalise: bool) -> tuple[np.ndarray, Rows]:
+        """logits (tokens, experts) give picks (tokens, k) int64, likeliest first, and weights (tokens, k) float32.
+
+        Softmax over all experts, of equals the first; with normalise over the picks alone. A token's result is its own.
+        """
+        tokens, experts = logits.shape
+        assert logits.dtype == np.float32 and logits.strides[1] == 4 and 0 < top_k <= experts
+        picks, weights = np.empty((tokens, top_k), np.int64), np.empty((tokens, top_k), np.float32)
+        args = (tokens, experts, top_k, normalise, _raw_address(picks), _raw_address(weights))
+        self._lib.st_route(self._kernels.pool, _raw_address(logits), logits.strides[0] // 4, *args)
+        return picks, weights
+
+    def combine(self, hidden: Rows, products: Rows, weights: Rows) -> None:
+        """hidden (1, width) += products (k, width) weighted with weights (1, k) and summed in their order.
+
+        One row more of products is the shared expert's and counts in full. The bits of kernel_routing.combine.
+        """
+        picks, width = weights.size, hidden.shape[1]
+        assert hidden.shape[0] == 1 and products.shape[1] == width and len(products) - picks in (0, 1)
+        rows = address_of(products)
+        shared = rows + picks * width * 4 if len(products) > picks else None
+        args = (rows, address_of(weights), picks, width, shared, address_of(hidden))
+        self._lib.st_combine(self._kernels.pool, *args)
+
     def rms_norm(self, x: Rows, weight: Rows, eps: float, out: Rows) -> None:
         """out = x / sqrt(mean(x^2) + eps) * weight for each row of x (rows, width); out may be x."""
         assert x.shape == out.shape and weight.shape == (x.shape[1],) and x.shape[1] % 16 == 0

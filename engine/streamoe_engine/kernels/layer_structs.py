@@ -96,6 +96,11 @@ def declare_layers(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.st_shared_expert_scratch.argtypes, lib.st_shared_expert_scratch.restype = (shared, _i64), _i64
     lib.st_shared_expert_run.argtypes = (_pointer, shared, _i64, _pointer, _pointer, _pointer)
     lib.st_shared_expert_run.restype = None
+    lib.st_route.argtypes = (_pointer, _pointer, _i64, _i64, _i64, _i64, ctypes.c_int, _pointer, _pointer)
+    lib.st_route.restype = None
+    lib.st_expert_token_shared.argtypes = (*[_pointer] * 4, _i64, *[_pointer] * 4, _i64, _pointer)
+    lib.st_expert_token_shared.restype = None
+    lib.st_combine.argtypes, lib.st_combine.restype = (*[_pointer] * 3, _i64, _i64, _pointer, _pointer), None
     lib.st_rms_norm.argtypes = (_pointer, _pointer, _pointer, _f32, _i64, _i64, _pointer)
     lib.st_rms_norm.restype = None
     lib.st_rope_table.argtypes = (_pointer, _i64, _i64, ctypes.c_double, _pointer)

@@ -19,7 +19,7 @@ from ..errors import PlatformUnsupported
 
 Rows = npt.NDArray[np.float32]
 
-ABI: Final = 1  # ST_ABI of streamoe_kernels.h
+ABI: Final = 2  # ST_ABI of streamoe_kernels.h
 ISA_NAMES: Final = ("portable", "avx2", "avx512", "neon")
 _SCALE_TYPES: Final = {"F32": 0, "BF16": 1, "F16": 2}
 _BITS: Final = (2, 3, 4, 5, 6, 8, 16, 32)
@@ -143,7 +143,7 @@ class Kernels:
         assert hidden.size >= count * expert.gate.rows
         c_records = (ctypes.c_uint64 * count)(*records)
         args = (address_of(x), address_of(hidden), address_of(out), expert.down.rows)
-        self.lib.st_expert_token(self.pool, expert.c, c_records, count, *args)
+        self.lib.st_expert_token(self.pool, ctypes.addressof(expert.c), c_records, None, count, *args)
 
     def expert_rows(self, expert: Expert, groups: Sequence[Group], x: Rows, hidden: Rows, out: Rows) -> None:
         """out (R, width): the rows that the groups name, each row of x (R, width) through its group's expert.
@@ -177,7 +177,7 @@ def _declared(lib: ctypes.CDLL) -> ctypes.CDLL:
     lib.st_pool_new_for.argtypes, lib.st_pool_new_for.restype = (integer, integer), pointer
     lib.st_pool_free.argtypes, lib.st_pool_free.restype = (pointer,), None
     lib.st_matmul.argtypes, lib.st_matmul.restype = (pointer, matrix, pointer, i64, i64, pointer, i64), None
-    lib.st_expert_token.argtypes = (pointer, expert, ctypes.POINTER(ctypes.c_uint64), i64, *[pointer] * 3, i64)
+    lib.st_expert_token.argtypes = (pointer, pointer, pointer, pointer, i64, *[pointer] * 3, i64)
     lib.st_expert_token.restype = None
     lib.st_expert_rows.argtypes = (pointer, expert, pointer, i64, pointer, i64, pointer, pointer, i64)
     lib.st_expert_rows.restype = None

@@ -45,6 +45,18 @@ class DenseKVCache:
         """The mask of the next num_tokens, as mlx-lm makes it."""
         return lm.cache.create_attention_mask(num_tokens, self.offset, return_array, window_size)
 
+    def filled(self, keys: mx.array, values: mx.array) -> DenseKVCache:
+        """One of its own like this empty one that holds (1, heads, tokens, dims) keys and values of its type."""
+        made = DenseKVCache(self._ctx_tokens, self._dtype_name)
+        made.update_and_fetch(keys, values)
+        return made
+
+    def held(self) -> tuple[mx.array, mx.array] | None:
+        """Keys and values of the tokens so far, (1, heads, tokens, dims) as stored; None before the first."""
+        if self._keys is None or self._values is None:
+            return None
+        return self._keys[..., : self.offset, :], self._values[..., : self.offset, :]
+
     @property
     def state(self) -> list[mx.array]:
         """The arrays to evaluate at the end of a step."""

@@ -16,14 +16,17 @@ from ..arena import ResidentArena
 from ..embedding import StreamedEmbedding
 from ..experts import Recorder
 from ..guess import Guesser, GuessName, make_guesser
-from ..manifest import TAIL_PART, ExpertLayer, layer_part
+from ..head_stream import HeadStream
+from ..manifest import ExpertLayer
+from ..plan import resident_parts
 from ..plan_types import Plan
 from ..skeleton import build_model, head_path, module_at, parent_of
 from ..store import ModelStore
 from ..streaming import Streaming
 from .kernel_describe import Describer
+from .kernel_head import KernelHead, resident_head, streamed_head
 from .kernel_layers import KernelEnds, KernelLayer, KernelLayers
-from .kernel_math import ExpertBuffers, KernelExpertMath
+from .kernel_math import KernelExpertMath, expert_buffers
 
 
 def build_kernel_layers(
@@ -33,24 +36,34 @@ def build_kernel_layers(
     guess: GuessName | Guesser,
     threads: int,
     recorder: Recorder | None,
+    head_stream: HeadStream | None,
 ) -> KernelLayers:
     """The band of `plan`, loaded. Raises the store's errors and PlatformUnsupported."""
     manifest = store.manifest
     model = build_model(store.config())  # never evaluated: only asked for heads and widths
     inner_path = parent_of(manifest.embedding.module)
     inner = module_at(model, inner_path)
-    has_head = plan.last_layer == manifest.num_layers - 1
-    parts = [layer_part(layer) for layer in range(plan.first_layer, plan.last_layer + 1)]
-    arena = ResidentArena(store, parts + ([TAIL_PART] if has_head else []))
+    arena = ResidentArena(
+        resident_parts(manifest, plan.first_layer, plan.last_layer, has_streamed_head=head_stream is not None)
+    )
+    arena.load(store)
     describer = Describer(arena, inner, inner_path, plan.kv)
     guesser = make_guesser(guess, plan.guess_width, streaming.following, has_scores=True)
     layers = [_layer(describer, inner, entry, streaming, guesser) for entry in streaming.entries]
     native = kernels.load(threads)
     assert native is not None, "the path was chosen because there are kernels"
-    buffers = _expert_buffers(streaming.entries, manifest.hidden_size, plan)
-    maths = {e.layer: KernelExpertMath(native, streaming.pool, e, buffers) for e in streaming.entries}
+    shared = {layer.number: layer.shared for layer in layers}
+    shared_width = max((one.expert.gate.rows for one in shared.values() if one is not None), default=0)
+    buffers = expert_buffers(streaming.entries, manifest.hidden_size, plan, shared_width)
+    maths = {e.layer: KernelExpertMath(native, streaming.pool, e, buffers, shared[e.layer]) for e in streaming.entries}
     streamer = streaming.streamer(maths, plan.guess_width, recorder)
-    head = head_path(model, manifest.embedding.module) or manifest.embedding.module
+    head: KernelHead | None = None
+    if head_stream is not None:
+        head = streamed_head(native, head_stream)
+    elif plan.last_layer == manifest.num_layers - 1:
+        head = resident_head(
+            native, describer.matrix(head_path(model, manifest.embedding.module) or manifest.embedding.module)
+        )
     ends = _ends(describer, inner, head, store, plan)
     return KernelLayers(native, layers, ends, streamer, guesser, _rope_base(inner), plan, arena)
 
@@ -66,13 +79,10 @@ def _layer(describer: Describer, inner: Any, entry: ExpertLayer, streaming: Stre
     )
 
 
-def _ends(describer: Describer, inner: Any, head: str, store: ModelStore, plan: Plan) -> KernelEnds:
-    entry, eps = store.manifest.embedding, float(inner.norm.eps)
+def _ends(describer: Describer, inner: Any, head: KernelHead | None, store: ModelStore, plan: Plan) -> KernelEnds:
     embed = _embed(store) if plan.first_layer == 0 else None
-    if plan.last_layer < store.manifest.num_layers - 1:
-        return KernelEnds(embed, None, eps, None)
-    norm = describer.vector(f"{parent_of(entry.module)}.norm.weight")
-    return KernelEnds(embed, norm, eps, describer.matrix(head))
+    norm = None if head is None else describer.vector(f"{parent_of(store.manifest.embedding.module)}.norm.weight")
+    return KernelEnds(embed, norm, float(inner.norm.eps), head)
 
 
 def _embed(store: ModelStore) -> Callable[[np.ndarray], np.ndarray]:
@@ -85,8 +95,3 @@ def _rope_base(inner: Any) -> float:
     bases = {float(layer.self_attn.rope.base) for layer in inner.layers if hasattr(layer, "self_attn")}
     assert len(bases) <= 1, "one rotary base a model"
     return bases.pop() if bases else 1.0
-
-
-def _expert_buffers(entries: tuple[ExpertLayer, ...], width: int, plan: Plan) -> ExpertBuffers:
-    hidden = max(field.shape[0] for e in entries for field in e.record.fields if field.name == "gate_proj.weight")
-    return ExpertBuffers(width, hidden, plan.top_k, plan.chunk_tokens)

@@ -19,9 +19,9 @@ from ..kernels import Expert, Matrix
 from ..kernels.layer_calls import MAX_HEAD_DIM, AttentionLayer, GdnLayer, QkNorm, Routing, SharedExpert
 from ..kv.formats import KvFormat
 from ..manifest import Manifest
-from ..quantization import stored_quantization
 from ..skeleton import build_model, expert_modules, module_at, parent_of
 from .kernel_math import kernel_reason
+from .stored_matrix import stored_matrix
 
 # Softmax routers named `gate`, blocks named `mlp`, RMS norms before and after the mix.
 KERNEL_FAMILIES = ("qwen3_5_moe", "qwen3_next", "qwen3_moe", "olmoe")
@@ -86,18 +86,13 @@ class Describer:
 
     def matrix(self, path: str) -> Matrix:
         """The matrix of the module at `path`, as the folder has it."""
-        arena, fields = self._arena, self._arena.fields
-        weight, address = fields[f"{path}.weight"], arena.address(f"{path}.weight")
+        fields = self._arena.fields
         bias = self.vector(f"{path}.bias") if f"{path}.bias" in fields else None
         bias_address = 0 if bias is None else int(bias.__array_interface__["data"][0])
-        if f"{path}.scales" not in fields:
-            rows, cols = weight.shape
-            return Matrix(32 if weight.dtype == "F32" else 16, 32, rows, cols, weight.dtype, address, bias=bias_address)
-        cols = self._input_width(path)
-        spec = stored_quantization(cols, weight, fields[f"{path}.scales"])
-        scales, biases = arena.address(f"{path}.scales"), arena.address(f"{path}.biases")
-        dtype = fields[f"{path}.scales"].dtype
-        return Matrix(spec.bits, spec.group_size, weight.shape[0], cols, dtype, address, scales, biases, bias_address)
+        own = {leaf: fields[f"{path}.{leaf}"] for leaf in ("weight", "scales", "biases") if f"{path}.{leaf}" in fields}
+        return stored_matrix(
+            own, lambda leaf: self._arena.address(f"{path}.{leaf}"), self._input_width(path), bias_address
+        )
 
     def vector(self, name: str) -> np.ndarray:
         """A small tensor as float32, kept alive by whoever describes with it."""

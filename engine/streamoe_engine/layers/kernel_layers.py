@@ -5,7 +5,7 @@ Owns the loop over a band's layers and the buffers of a step. Refuses to know ho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,13 +13,16 @@ import numpy as np
 from ..arena import ResidentArena
 from ..experts import ExpertStreamer
 from ..guess import Guesser
-from ..kernels import Kernels, Matrix
+from ..kernels import Kernels
 from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
 from ..plan_types import Plan
+from ..state_snapshot import Arrays
 from .aligned import aligned_zeros
-from .interface import Want
-from .kernel_routing import combine, needed_by_chunk, route
-from .kernel_state import AttentionState, GdnState, KernelState, new_state
+from .interface import BeforeLayer, Want
+from .kernel_head import KernelHead
+from .kernel_routing import combine, needed_by_chunk
+from .kernel_state import AttentionState, GdnState, KernelState, load, new_state, save
+from .kernel_together import KernelTogether
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +43,7 @@ class KernelEnds:
     embed: Callable[[np.ndarray], np.ndarray] | None
     norm: np.ndarray | None
     norm_eps: float
-    head: Matrix | None
+    head: KernelHead | None
 
 
 class StepBuffers:
@@ -97,18 +100,37 @@ class KernelLayers:
         self._streamer, self._guesser = streamer, guesser
         self._rope_base, self._ctx_tokens = rope_base, plan.ctx_tokens
         self._buffers = StepBuffers(layers, self._calls, plan.chunk_tokens, plan.ctx_tokens)
+        self._together = KernelTogether(self._calls, layers, streamer, guesser, self._buffers, rope_base)
 
     def new_state(self) -> KernelState:
         return new_state([layer.call for layer in self._layers], self._ctx_tokens)
 
-    def run(self, state: KernelState, inputs: np.ndarray, want: Want) -> np.ndarray | None:
+    def run(
+        self, state: KernelState, inputs: np.ndarray, want: Want, before_layer: BeforeLayer | None = None
+    ) -> np.ndarray | None:
         hidden = self._buffers.hidden[: len(inputs)]
         self._enter(inputs, hidden)
         ropes = self._ropes(state.position, len(hidden))
         for layer, kept in zip(self._layers, state.layers, strict=True):
+            if before_layer is not None:
+                before_layer(layer.number)
             self._run_layer(layer, kept, hidden, state.position, ropes)
         state.position += len(hidden)
         return self._leave(hidden, want)
+
+    def run_together(
+        self, states: Sequence[KernelState], inputs: np.ndarray, want: Want, before_layer: BeforeLayer | None = None
+    ) -> np.ndarray | None:
+        hidden = self._buffers.hidden[: len(inputs)]
+        self._enter(inputs, hidden)
+        self._together.run(states, hidden, before_layer)
+        return self._leave(hidden, "all_logits" if want == "last_logits" else want)
+
+    def save(self, state: KernelState) -> dict[int, Arrays]:
+        return save(state, [layer.number for layer in self._layers])
+
+    def load(self, layers: dict[int, Arrays], position: int) -> KernelState:
+        return load(self.new_state(), [layers[layer.number] for layer in self._layers], position)
 
     def close(self) -> None:
         self._kernels.close()
@@ -133,21 +155,21 @@ class KernelLayers:
 
     def _run_experts(self, layer: KernelLayer, hidden: np.ndarray, io: LayerIO) -> None:
         assert io.router_logits is not None
-        picks, weights = route(io.router_logits, layer.top_k, normalise=layer.normalises)
-        shared = None if layer.shared is None else self._buffers.shared[: len(hidden)]
-
-        def run_shared() -> None:
-            if layer.shared is not None and shared is not None:
-                self._calls.run_shared(layer.shared, io.expert_input, self._buffers.scratch, shared)
-
+        picks, weights = self._calls.route(io.router_logits, layer.top_k, normalise=layer.normalises)
         if len(hidden) == 1:
             chosen = picks[0].tolist()
-            candidates = self._guesser.candidates(layer.number, io.guess_logits, chosen)
-            products = self._streamer.token(layer.number, io.expert_input, chosen, candidates, run_shared)
-        else:
-            ahead = () if io.guess_logits is None else needed_by_chunk(io.guess_logits, layer.top_k)
-            products = self._streamer.chunk(layer.number, io.expert_input, picks, ahead)
-            run_shared()
+
+            def candidates() -> Sequence[int]:
+                return self._guesser.candidates(layer.number, io.guess_logits, chosen)
+
+            products = self._streamer.token(layer.number, io.expert_input, chosen, candidates)
+            self._calls.combine(hidden, products, weights)
+            return
+        shared = None if layer.shared is None else self._buffers.shared[: len(hidden)]
+        ahead = () if io.guess_logits is None else needed_by_chunk(io.guess_logits, layer.top_k)
+        products = self._streamer.chunk(layer.number, io.expert_input, picks, ahead)
+        if layer.shared is not None and shared is not None:
+            self._calls.run_shared(layer.shared, io.expert_input, self._buffers.scratch, shared)
         combine(hidden, products.reshape(*picks.shape, -1), weights, shared)
 
     def _ropes(self, position: int, num_tokens: int) -> dict[int, np.ndarray]:
@@ -175,6 +197,4 @@ class KernelLayers:
         assert norm is not None and head is not None, "the band has checked that it is the last"
         last = hidden if want == "all_logits" else hidden[-1:]
         self._calls.rms_norm(last, norm, self._ends.norm_eps, last)
-        logits = np.empty((len(last), head.rows), np.float32)
-        self._kernels.matmul(head, last, logits)
-        return logits
+        return head(last)

@@ -13,8 +13,12 @@ import numpy as np
 
 from ..experts import Batch
 from ..kernels import Expert, Group, Kernels, Matrix
+from ..kernels.layer_calls import SharedExpert
+from ..kernels.native import address_of
+from ..kernels.token_experts import TokenExperts
 from ..manifest import ExpertLayer, Field
 from ..plan_scratch import KERNEL_BATCH_ROWS
+from ..plan_types import Plan
 from ..pool import SlotPool
 from .aligned import aligned_zeros
 
@@ -22,29 +26,51 @@ from .aligned import aligned_zeros
 class ExpertBuffers:
     """Scratch that all layers share: for one token's picks, and for a batch of a chunk's rows."""
 
-    def __init__(self, width: int, hidden_width: int, top_k: int, chunk_tokens: int) -> None:
+    def __init__(self, width: int, hidden_width: int, top_k: int, chunk_tokens: int, shared_width: int = 0) -> None:
         rows = max(top_k, min(KERNEL_BATCH_ROWS, chunk_tokens * top_k))
+        hidden_rows = max(rows, top_k - (-shared_width // hidden_width))
         self.rows_in = aligned_zeros((rows, width))
         self.rows_out = aligned_zeros((rows, width))
-        self.hidden = aligned_zeros((rows, hidden_width))
-        self.products = aligned_zeros((chunk_tokens * top_k, width))
+        self.hidden = aligned_zeros((hidden_rows, hidden_width))
+        self.products = aligned_zeros((max(chunk_tokens * top_k, top_k + 1), width))  # the shared expert's is one more
+
+
+def expert_buffers(entries: Sequence[ExpertLayer], width: int, plan: Plan, shared_width: int = 0) -> ExpertBuffers:
+    """The scratch of a band whose gated experts, all of these, take rows of `width`.
+
+    shared_width: hidden outputs of the widest shared expert that runs with them.
+    """
+    hidden = max(field.shape[0] for e in entries for field in e.record.fields if field.name == "gate_proj.weight")
+    return ExpertBuffers(width, hidden, plan.top_k, plan.chunk_tokens, shared_width)
 
 
 class KernelExpertMath:
     """One layer's gated experts with SiLU."""
 
-    def __init__(self, kernels: Kernels, pool: SlotPool, entry: ExpertLayer, buffers: ExpertBuffers) -> None:
+    def __init__(
+        self,
+        kernels: Kernels,
+        pool: SlotPool,
+        entry: ExpertLayer,
+        buffers: ExpertBuffers,
+        shared: SharedExpert | None = None,
+    ) -> None:
         self._kernels, self._pool, self._buffers = kernels, pool, buffers
         self._expert = described_expert(entry)
+        self._products = buffers.products[: entry.top_k + (shared is not None)]
+        self._token = TokenExperts(kernels, self._expert, shared, buffers.hidden, self._products)
 
     def one_token(self, x: np.ndarray, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> np.ndarray:
-        """x (1, width) through each slot's expert as its record lands: (len(slots), width), in the slots' order."""
-        products, records = self._buffers.products[: len(slots)], [self._pool.slot_address(slot) for slot in slots]
+        """x (1, width) through each slot's expert as its record lands: (len(slots), width), in the slots' order.
+
+        One row more is the shared expert's output, multiplied with those that are here already.
+        """
+        row, is_first = address_of(x), True
+        records = [self._pool.slot_address(slot) for slot in slots]
         for positions in landed:
-            out = self._buffers.rows_out[: len(positions)]
-            self._kernels.expert_token(self._expert, [records[at] for at in positions], x, self._buffers.hidden, out)
-            products[positions] = out
-        return products
+            self._token.run(row, [records[at] for at in positions], positions, with_shared=is_first)
+            is_first = False
+        return self._products
 
     def chunk(self, x: np.ndarray, top_k: int, batches: Iterable[Batch]) -> np.ndarray:
         """x (tokens, width) through every pick: (tokens * top_k, width), by flat position."""
@@ -54,6 +80,10 @@ class KernelExpertMath:
             for start in range(0, len(where), most):
                 self._rows(x, top_k, where[start : start + most], slots[start : start + most], products)
         return products
+
+    def together(self, x: np.ndarray, top_k: int, batches: Iterable[Batch]) -> np.ndarray:
+        """As chunk, whose rows have the bits of one_token in any case."""
+        return self.chunk(x, top_k, batches)
 
     def _rows(self, x: np.ndarray, top_k: int, where: np.ndarray, slots: Sequence[int], products: np.ndarray) -> None:
         rows_in, rows_out = self._buffers.rows_in[: len(where)], self._buffers.rows_out[: len(where)]

@@ -5,12 +5,14 @@ Owns one sequence's arrays. Refuses to know how they are computed with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..kernels.layer_calls import CONV_TAPS, AttentionLayer, GdnLayer
 from ..kernels.layer_structs import CACHE_TYPES
+from ..state_snapshot import Arrays, recurrent_name
 from .aligned import aligned_zeros
 
 
@@ -41,6 +43,31 @@ class KernelState:
 def new_state(layers: list[GdnLayer | AttentionLayer], ctx_tokens: int) -> KernelState:
     """The empty state of a sequence of up to ctx_tokens."""
     return KernelState([_empty(layer, ctx_tokens) for layer in layers])
+
+
+def save(state: KernelState, numbers: Sequence[int]) -> dict[int, Arrays]:
+    """Copies of a state's arrays, by layer number; keys and values cut to the tokens run."""
+    return {
+        number: _saved(kept, state.position) if state.position else {}
+        for number, kept in zip(numbers, state.layers, strict=True)
+    }
+
+
+def load(state: KernelState, layers: Sequence[Arrays], position: int) -> KernelState:
+    """The empty `state`, filled with what `save` gave at `position`."""
+    state.position = position
+    for kept, arrays in zip(state.layers, layers, strict=True) if position else ():
+        if isinstance(kept, GdnState):
+            kept.conv[:], kept.memory[:] = arrays[recurrent_name(0)], arrays[recurrent_name(1)]
+        else:
+            kept.keys[:, :position], kept.values[:, :position] = arrays["keys"], arrays["values"]
+    return state
+
+
+def _saved(kept: GdnState | AttentionState, position: int) -> Arrays:
+    if isinstance(kept, GdnState):
+        return {recurrent_name(0): kept.conv.copy(), recurrent_name(1): kept.memory.copy()}
+    return {"keys": kept.keys[:, :position].copy(), "values": kept.values[:, :position].copy()}
 
 
 def _empty(layer: GdnLayer | AttentionLayer, ctx_tokens: int) -> GdnState | AttentionState:

@@ -1,4 +1,4 @@
-"""The output head: hidden states to logits, in blocks of vocabulary rows.
+"""The output head through MLX: hidden states to logits, in blocks of vocabulary rows.
 
 Owns the head's arithmetic; the blocks bound what MLX casts at once (bfloat16 scales for float32 rows: 63 MB
 for a vocabulary of 248,320 in one piece). Rows are independent, so blocks change no bit.
@@ -6,11 +6,18 @@ for a vocabulary of 248,320 in one piece). Rows are independent, so blocks chang
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import mlx.core as mx
 
+from ..head_stream import HeadBlock, HeadStream
+from ..quantization import stored_quantization
+
 BLOCK_ROWS = 16384
+# (tokens, width) states after the final norm give (tokens, vocabulary) logits.
+Head = Callable[[mx.array], mx.array]
 
 
 class MlxHead:
@@ -35,19 +42,43 @@ class MlxHead:
 
     def _block(self, hidden: mx.array, start: int, stop: int) -> mx.array:
         module = self._module
-        weight = module.weight[start:stop]
-        if "scales" in module:
-            biases = module.get("biases")
-            logits = mx.quantized_matmul(
-                hidden,
-                weight,
-                module.scales[start:stop],
-                None if biases is None else biases[start:stop],
-                transpose=True,
-                group_size=module.group_size,
-                bits=module.bits,
-                mode=module.mode,
-            )
-        else:
-            logits = hidden @ weight.astype(hidden.dtype).T
-        return logits + module.bias[start:stop] if "bias" in module else logits
+        tensors = {name: module[name][start:stop] for name in ("weight", "scales", "biases", "bias") if name in module}
+        if "scales" not in tensors:
+            return _multiply(hidden, tensors)
+        return _multiply(hidden, tensors, group_size=module.group_size, bits=module.bits, mode=module.mode)
+
+
+class StreamedMlxHead:
+    """Multiplies by blocks as they are read; a call may raise ReadFailed. bias: (vocabulary,)."""
+
+    def __init__(self, stream: HeadStream, bias: mx.array | None = None) -> None:
+        self._stream, self._bias = stream, bias
+
+    def __call__(self, hidden: mx.array) -> mx.array:
+        """hidden (tokens, width) gives logits (tokens, vocabulary), evaluated."""
+        mx.eval(hidden)
+        parts = []
+        with closing(self._stream.blocks()) as blocks:
+            for block in blocks:
+                parts.append(self._block(hidden, block))
+                mx.eval(parts[-1])  # before its slot is read over
+        logits = mx.concatenate(parts, axis=-1)
+        return logits if self._bias is None else logits + self._bias
+
+    def _block(self, hidden: mx.array, block: HeadBlock) -> mx.array:
+        tensors = {name: self._stream.pool.one_slot(block.slot, field) for name, field in block.fields.items()}
+        if "scales" not in tensors:
+            return _multiply(hidden, tensors)
+        spec = stored_quantization(hidden.shape[-1], block.fields["weight"], block.fields["scales"])
+        return _multiply(hidden, tensors, group_size=spec.group_size, bits=spec.bits, mode=spec.mode)
+
+
+def _multiply(hidden: mx.array, tensors: dict[str, mx.array], **packing: Any) -> mx.array:
+    """hidden (tokens, width) by a matrix, quantised where packing says how, and its bias where there is one."""
+    weight = tensors["weight"]
+    if packing:
+        scales, biases = tensors["scales"], tensors.get("biases")
+        logits = mx.quantized_matmul(hidden, weight, scales, biases, transpose=True, **packing)
+    else:
+        logits = hidden @ weight.astype(hidden.dtype).T
+    return logits + tensors["bias"] if "bias" in tensors else logits

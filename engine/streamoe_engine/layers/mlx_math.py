@@ -13,7 +13,7 @@ import mlx.core as mx
 import numpy as np
 
 from ..experts import Batch
-from ..manifest import ExpertLayer, Field
+from ..manifest import ExpertLayer
 from ..pool import SlotPool
 
 Activation = Callable[..., mx.array]
@@ -26,6 +26,7 @@ class MlxExpertMath:
         self._pool, self._entry, self._activation = pool, entry, activation
         self._fields = {field.name: field for field in entry.record.fields}
         self._is_gated = "gate_proj.weight" in self._fields
+        self._all_slots: dict[str, mx.array] = {}
 
     def one_token(self, x: mx.array, slots: Sequence[int], landed: Iterable[Sequence[int]]) -> mx.array:
         """x (1, width) through each slot's expert: (len(slots), width), lazy, in the order of `slots`.
@@ -46,6 +47,21 @@ class MlxExpertMath:
         for where, slots in batches:
             outputs.append(self._rows(x[mx.array(where // top_k)], slots))
             mx.eval(outputs[-1])  # before any of these slots is read over
+            order.append(where)
+        return mx.concatenate(outputs)[mx.array(np.argsort(np.concatenate(order)))]
+
+    def together(self, x: mx.array, top_k: int, batches: Iterable[Batch]) -> mx.array:
+        """As chunk, each row multiplied alone as one_token does it: on a GPU more rows would be other kernels."""
+        outputs, order = [], []
+        for where, slots in batches:
+            rows = x[mx.array(where // top_k)]
+            if self._weights_match(x):
+                y = self._expert(self._gathered(mx.array(slots, dtype=mx.uint32)), rows[:, None, :]).squeeze(-2)
+            else:
+                each = (self._expert(self._in_slot(slot), rows[at : at + 1]) for at, slot in enumerate(slots))
+                y = mx.concatenate(list(each))
+            outputs.append(y)
+            mx.eval(y)  # before any of these slots is read over
             order.append(where)
         return mx.concatenate(outputs)[mx.array(np.argsort(np.concatenate(order)))]
 
@@ -82,17 +98,18 @@ class MlxExpertMath:
             # sorted_indices would make the kernel depend on the pool's size on Metal: never passed.
             y = mx.gather_qmm(
                 x,
-                self._pool.all_slots(self._fields[f"{name}.weight"]),
-                self._pool.all_slots(self._fields[f"{name}.scales"]),
-                self._all_slots_or_none(f"{name}.biases"),
+                self._every(f"{name}.weight"),
+                self._every(f"{name}.scales"),
+                self._every(f"{name}.biases") if f"{name}.biases" in self._fields else None,
                 rhs_indices=slots,
                 transpose=True,
                 group_size=spec.group_size,
                 bits=spec.bits,
                 mode=spec.mode,
             )
-            bias = self._all_slots_or_none(f"{name}.bias")
-            return y if bias is None else y + bias[slots][:, None, :].astype(y.dtype)
+            if f"{name}.bias" not in self._fields:
+                return y
+            return y + self._every(f"{name}.bias")[slots][:, None, :].astype(y.dtype)
 
         return project
 
@@ -126,9 +143,12 @@ class MlxExpertMath:
         field = self._fields.get(name)
         return None if field is None else self._pool.one_slot(slot, field)
 
-    def _all_slots_or_none(self, name: str) -> mx.array | None:
-        field: Field | None = self._fields.get(name)
-        return None if field is None else self._pool.all_slots(field)
+    def _every(self, name: str) -> mx.array:
+        """One tensor of every slot: a view, built once."""
+        if name not in self._all_slots:
+            self._all_slots[name] = self._pool.all_slots(self._fields[name])
+            mx.eval(self._all_slots[name])
+        return self._all_slots[name]
 
 
 # Block formats keep one byte a group as scale, whatever the rows' type.

@@ -25,6 +25,9 @@ typedef struct {
     void (*sigmoid_mul)(const float *gate, int64_t count, float *x); /* x *= sigmoid(gate) */
     void (*add)(const float *a, int64_t count, float *x);            /* x += a */
     void (*scale)(float factor, int64_t count, float *x);            /* x *= factor */
+    /* x += (the sum of rows[i] * weights[i], in their order, each product rounded) + last, where there is one */
+    void (*combine)(const float *rows, const float *weights, int64_t num_rows, int64_t count, const float *last,
+                    float *x);
     /* Turns the pairs (x[i], x[i + half]); table: half cosines, half sines */
     void (*rotate)(const float *table, int64_t half, float *x);
     void (*store)(const float *x, int64_t count, int type, void *row); /* as ST_F32, ST_BF16 or ST_F16 */
@@ -40,6 +43,10 @@ typedef struct {
 extern const st_mix_ops *const st_mix_portable, *const st_mix_avx2, *const st_mix_avx512, *const st_mix_neon;
 
 const st_mix_ops *st_pool_mix(const st_pool *);
+
+/* out (tokens, width) *= sigmoid of the scale's output for x, where the shared expert has a scale. weight: scratch,
+ * one float a token. */
+void st_weigh_shared(st_pool *, const st_shared_expert *, int64_t tokens, const float *x, float *weight, float *out);
 
 /* Decay and beta of one value head for tokens [first, first + tokens), computed in double. */
 void st_delta_gates(const st_gated_delta *, int64_t head, int64_t first, int64_t tokens, float *decay, float *beta);

@@ -5,6 +5,7 @@ static const st_mix_ops table = {
     .sigmoid_mul = sigmoid_mul,
     .add = add,
     .scale = scale,
+    .combine = combine,
     .rotate = rotate,
     .store = store,
     .attend = attend,

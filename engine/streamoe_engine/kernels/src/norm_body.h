@@ -50,6 +50,18 @@ static ST_TARGET void scale(float factor, int64_t count, float *x) {
     for (int64_t i = 0; i < count; i += LANES) v_store(x + i, v_mul(v_load(x + i), factors));
 }
 
+static ST_TARGET void combine(const float *rows, const float *weights, int64_t num_rows, int64_t count,
+                              const float *last, float *x) {
+    for (int64_t i = 0; i < count; i += LANES) {
+        vf sum = v_mul(v_load(rows + i), v_all(weights[0]));
+        for (int64_t row = 1; row < num_rows; row++) {
+            sum = v_add(sum, v_mul(v_load(rows + row * count + i), v_all(weights[row])));
+        }
+        if (last != NULL) sum = v_add(sum, v_load(last + i));
+        v_store(x + i, v_add(v_load(x + i), sum));
+    }
+}
+
 /* half may be any number: one multiplication and one sum an element, nothing is added up. */
 static ST_TARGET void rotate(const float *table, int64_t half, float *x) {
     for (int64_t i = 0; i < half; i++) {

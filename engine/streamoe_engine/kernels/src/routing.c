@@ -1,4 +1,6 @@
-/* Owns the end of every layer, from the mix's output to the router's logits, and the shared expert. */
+/* Owns the end of every layer, from the mix's output to the router's logits, the choice of experts, the shared one,
+ * and what becomes of their outputs. */
+#include "isa.h"
 #include "layer.h"
 
 #include <math.h>
@@ -51,18 +53,71 @@ int64_t st_shared_expert_scratch(const st_shared_expert *shared, int64_t tokens)
     return carver.used;
 }
 
+/* The scale is a matter of one output: not worth a second thread. */
+void st_weigh_shared(st_pool *pool, const st_shared_expert *shared, int64_t tokens, const float *x, float *weight,
+                     float *out) {
+    const int64_t in = shared->expert.gate.cols, width = shared->expert.down.rows;
+    if (shared->scale.rows == 0) return;
+    st_pool_ops(pool)->tile(&shared->scale, 0, 1, x, tokens, in, weight, 1);
+    for (int64_t t = 0; t < tokens; t++) {
+        st_pool_mix(pool)->scale(1.0f / (1.0f + expf(-weight[t])), width, out + t * width);
+    }
+}
+
 void st_shared_expert_run(st_pool *pool, const st_shared_expert *shared, int64_t tokens, const float *x, void *scratch,
                           float *out) {
     st_carver carver = st_carver_of(scratch);
     const shared_scratch own = carve(shared, tokens, &carver);
-    const int64_t in = shared->expert.gate.cols, width = shared->expert.down.rows;
     const st_group all = {0, 0, tokens};
-    st_expert_rows(pool, &shared->expert, &all, 1, x, in, own.hidden, out, width);
-    if (shared->scale.rows == 0) return;
-    st_matmul(pool, &shared->scale, x, tokens, in, own.weight, 1);
-    for (int64_t t = 0; t < tokens; t++) {
-        st_pool_mix(pool)->scale(1.0f / (1.0f + expf(-own.weight[t])), width, out + t * width);
+    st_expert_rows(pool, &shared->expert, &all, 1, x, shared->expert.gate.cols, own.hidden, out,
+                   shared->expert.down.rows);
+    st_weigh_shared(pool, shared, tokens, x, own.weight, out);
+}
+
+void st_combine(st_pool *pool, const float *products, const float *weights, int64_t picks, int64_t width,
+                const float *shared, float *hidden) {
+    st_pool_mix(pool)->combine(products, weights, picks, width, shared, hidden);
+}
+
+/* The places of the `count` highest of `scores`, the highest first, of equals the first. */
+static void highest(const float *scores, int64_t num_scores, int64_t count, int64_t *places) {
+    for (int64_t i = 0; i < num_scores; i++) {
+        int64_t at = i < count ? i : count;
+        if (at == count && !(scores[i] > scores[places[--at]])) continue;
+        for (; at > 0 && scores[i] > scores[places[at - 1]]; at--) places[at] = places[at - 1];
+        places[at] = i;
     }
+}
+
+typedef struct {
+    const float *logits;
+    int64_t stride, experts, top_k;
+    int normalises;
+    int64_t *picks;
+    float *weights;
+} route_job;
+
+/* The softmax in double: its sum in the order of experts, or of picks where only they count. */
+static void route_tokens(void *context, int64_t begin, int64_t end) {
+    const route_job *job = context;
+    for (int64_t t = begin; t < end; t++) {
+        const float *logits = job->logits + t * job->stride;
+        int64_t *picks = job->picks + t * job->top_k;
+        float *weights = job->weights + t * job->top_k;
+        highest(logits, job->experts, job->top_k, picks);
+        const double most = logits[picks[0]];
+        double sum = 0;
+        for (int64_t i = 0; job->normalises && i < job->top_k; i++) sum += exp(logits[picks[i]] - most);
+        for (int64_t i = 0; !job->normalises && i < job->experts; i++) sum += exp(logits[i] - most);
+        for (int64_t i = 0; i < job->top_k; i++) weights[i] = (float)(exp(logits[picks[i]] - most) / sum);
+    }
+}
+
+void st_route(st_pool *pool, const float *logits, int64_t stride, int64_t tokens, int64_t experts, int64_t top_k,
+              int normalises, int64_t *picks, float *weights) {
+    enum { TOKENS_A_CHUNK = 16 };
+    route_job job = {logits, stride, experts, top_k, normalises, picks, weights};
+    st_parallel(pool, route_tokens, &job, tokens, TOKENS_A_CHUNK);
 }
 
 int64_t st_layer_struct_bytes(int kind) {

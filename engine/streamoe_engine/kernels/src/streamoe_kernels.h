@@ -16,7 +16,7 @@ extern "C" {
 #define ST_API __attribute__((visibility("default")))
 
 /* Raised by one whenever a struct or a signature here changes: a stale build is then refused, not called. */
-#define ST_ABI 1
+#define ST_ABI 2
 ST_API int st_abi(void);
 
 /* Instruction sets. */
@@ -63,10 +63,11 @@ typedef struct {
     st_matrix gate, up, down;
 } st_expert;
 
-/* One row x through `count` experts at the given record addresses: y[i] is expert i's output. hidden is scratch,
- * count * gate.rows floats. Experts do not touch each other: any split of `records` gives the same bits. */
-ST_API void st_expert_token(st_pool *, const st_expert *, const uint64_t *records, int64_t count, const float *x,
-                            float *hidden, float *y, int64_t y_stride);
+/* One row x through `count` experts at the given record addresses: expert i's output is row places[i] of y (NULL: row
+ * i). hidden is scratch, count * gate.rows floats. Experts do not touch each other: any split of `records` gives the
+ * same bits. */
+ST_API void st_expert_token(st_pool *, const st_expert *, const uint64_t *records, const int64_t *places,
+                            int64_t count, const float *x, float *hidden, float *y, int64_t y_stride);
 
 /* Rows [first_row, first_row + rows) of x through the expert at `record`, into the same rows of y. hidden is scratch,
  * gate.rows floats for each row of x. The bits of a row are those of st_expert_token. */

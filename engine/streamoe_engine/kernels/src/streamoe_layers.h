@@ -140,6 +140,23 @@ ST_API int64_t st_shared_expert_scratch(const st_shared_expert *, int64_t tokens
 ST_API void st_shared_expert_run(st_pool *, const st_shared_expert *, int64_t tokens, const float *x, void *scratch,
                                  float *out);
 
+/* Softmax routing: of each row of logits (tokens, experts; `stride` floats from row to row) the top_k highest, the
+ * highest first, of equals the first: picks (tokens, top_k), and weights (tokens, top_k), their softmax over all
+ * experts, or over the picks where `normalises`. Of NaN any experts are picked, each once. */
+ST_API void st_route(st_pool *, const float *logits, int64_t stride, int64_t tokens, int64_t experts, int64_t top_k,
+                     int normalises, int64_t *picks, float *weights);
+
+/* One row x through the shared expert, into shared_y (width), and through `count` others (0 will do) as
+ * st_expert_token, all shared out together. hidden: count * gate.rows + the shared expert's gate.rows floats. */
+ST_API void st_expert_token_shared(st_pool *, const st_expert *, const uint64_t *records, const int64_t *places,
+                                   int64_t count, const st_shared_expert *, const float *x, float *hidden, float *y,
+                                   int64_t y_stride, float *shared_y);
+
+/* hidden (width, a multiple of 16) += the products (picks, width) weighted and summed in their order, + shared (NULL:
+ * none). Each product is rounded before it is added. */
+ST_API void st_combine(st_pool *, const float *products, const float *weights, int64_t picks, int64_t width,
+                       const float *shared, float *hidden);
+
 #ifdef __cplusplus
 }
 #endif
