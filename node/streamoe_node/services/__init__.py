@@ -1,0 +1,1 @@
+"""The gRPC services of a node: the edge where messages become values and values messages. They never compute."""
