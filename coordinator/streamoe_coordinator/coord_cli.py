@@ -1,20 +1,61 @@
-"""`streamoe-coord`, the command for a model over several machines. Nothing of it is built: it says so and fails."""
+"""The `streamoe-coord` command line: which commands there are.
+
+Owns the top level only: each command is a module of coord_commands/, each option is defined in options.py or
+cluster_options.py.
+"""
 
 from __future__ import annotations
 
-import argparse
+import io
 import sys
 from importlib.metadata import version
-from typing import NoReturn
+from typing import Annotated
+
+import typer
+
+from .coord_commands.chat import chat
+from .coord_commands.doctor import doctor
+from .coord_commands.init import init
+from .coord_commands.nodes import nodes
+from .coord_commands.pair import pair
+from .coord_commands.plan import plan
+from .coord_commands.snapshot import snapshot
+from .edge import EXIT_CODES
+
+app = typer.Typer(
+    name="streamoe-coord",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=EXIT_CODES,
+)
+for command in (chat, nodes, plan, init, pair, doctor):
+    app.command(epilog=EXIT_CODES)(command)
+app.add_typer(snapshot, name="snapshot")
 
 
-def main() -> NoReturn:
-    """The entry point of `streamoe-coord`. Exits with 1, or 0 after --help and --version."""
-    parser = argparse.ArgumentParser(
-        prog="streamoe-coord",
-        description="One model over several machines, each with a band of its layers. "
-        "Not built yet: use `streamoe chat` on one machine.",
-    )
-    parser.add_argument("--version", action="version", version=f"streamoe-coord {version('streamoe')}")
-    parser.parse_known_args()
-    sys.exit("error: streamoe-coord is not built yet\nuse `streamoe chat` on one machine")
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"streamoe-coord {version('streamoe')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _streamoe_coord(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Run one model over several machines, each with a band of its layers: finds the nodes, chats, plans, saves."""
+
+
+def main() -> None:
+    """The entry point of `streamoe-coord`."""
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown as "?"
+            stream.reconfigure(errors="replace")
+    app()
+
+
+if __name__ == "__main__":
+    main()

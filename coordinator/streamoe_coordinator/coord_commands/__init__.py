@@ -1,0 +1,1 @@
+"""The commands of `streamoe-coord`, a module each."""
