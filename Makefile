@@ -14,7 +14,7 @@ endif
 unexport PROMPT
 
 .DEFAULT_GOAL := help
-.PHONY: help chat doctor test test-all lint format types lock clean
+.PHONY: help chat doctor test test-all lint format types lock vendor clean
 
 help: ## list the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
@@ -45,6 +45,9 @@ types: $(INSTALLED_DEV) ## mypy, strict
 
 lock: $(INSTALLED_DEV) ## write the installed versions to requirements.lock
 	$(BIN)/python -m pip freeze --exclude-editable > requirements.lock
+
+vendor: ## fetch the page's libraries anew, as VENDOR.toml pins them; needs npm
+	$(PYTHON) deploy/vendor_page.py
 
 clean: ## remove .venv and caches
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import sys
-from importlib.metadata import version
 from typing import Annotated
 
 import typer
@@ -17,6 +16,8 @@ from .commands.chat import chat
 from .commands.convert import convert
 from .commands.doctor import doctor
 from .commands.plan import plan
+from .commands.pull_band import pull_band
+from .commands.serve import serve
 from .commands.tier_sim import tier_sim
 from .commands.verify import verify
 from .edge import EXIT_CODES
@@ -28,14 +29,17 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXIT_CODES,
 )
-for command in (chat, plan, convert, verify, doctor):
+for command in (chat, serve, plan, convert, verify, doctor):
     app.command(epilog=EXIT_CODES)(command)
+app.command("pull-band", epilog=EXIT_CODES)(pull_band)
 app.command("tier-sim", epilog=EXIT_CODES)(tier_sim)
 app.add_typer(bench, name="bench")
 
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
+        from importlib.metadata import version  # 1 MiB of modules that nothing else needs
+
         print(f"streamoe {version('streamoe')}")
         raise typer.Exit
 

@@ -20,7 +20,7 @@ from streamoe_engine.errors import ContextFull
 
 from .events import Event, Finished, FinishReason, PrefillProgress, Timings, TokenEvent, Usage
 from .interrupt import StopFlag
-from .runs_tokens import RunsTokens
+from .runs_tokens import RunsTokens, prompt_chunk_tokens
 from .sampling import Sampler
 from .text import Piece, StreamDecoder, TextTokenizer, ThinkingSplitter
 
@@ -51,6 +51,16 @@ class TokenSequence:
         self._is_whole = True
         return result
 
+    @property
+    def state(self) -> Any | None:
+        """The state, where it is one that has run `tokens` and nothing else; None otherwise."""
+        return self._state if self._is_whole else None
+
+    def adopt(self, state: Any, tokens: Sequence[int]) -> None:
+        """Go on from a state that has run these tokens."""
+        self.forget()
+        self._state, self._is_whole, self.tokens = state, True, list(tokens)
+
     def forget(self) -> None:
         """Drop the state. It goes before a new one comes: the plan has room for one."""
         self._state, self._is_whole, self.tokens = None, False, []
@@ -75,6 +85,11 @@ class Generator:
         self._band, self._tokenizer, self._sampler = band, tokenizer, sampler
         self._sequence = TokenSequence(band)
 
+    @property
+    def sequence(self) -> TokenSequence:
+        """The tokens run so far, and their state."""
+        return self._sequence
+
     def generate(self, request: Request, stop: StopFlag) -> Iterator[Event]:
         """PrefillProgress..., TokenEvent..., then one Finished.
 
@@ -96,7 +111,7 @@ class Generator:
         self, prompt: Sequence[int], figures: _Figures, stop: StopFlag
     ) -> Yields[PrefillProgress, None, np.ndarray | None]:
         # Returns the logits of the last token, (vocab_size,) float32; None when stopped before it.
-        chunk_tokens = self._band.chunk_tokens
+        chunk_tokens = prompt_chunk_tokens(self._band, len(prompt) - len(self._sequence.tokens))
         logits: np.ndarray | None = None
         while (start := len(self._sequence.tokens)) < len(prompt) and not stop.is_set:
             end = min(start + chunk_tokens, len(prompt))

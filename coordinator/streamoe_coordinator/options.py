@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 MEMORY, MODEL, SAMPLING, ENGINE, OUTPUT, BENCH = "Memory", "Model", "Sampling", "Engine", "Output", "Measurement"
+NETWORK = "Network"
 
 
 def _option(*names: str, panel: str, text: str, metavar: str | None = None, least: int | None = None) -> Any:
@@ -50,6 +51,15 @@ Layers = Annotated[
     str | None, _option("--layers", panel=MEMORY, metavar="A-B", text="Only layers A to B, both included.")
 ]
 Chunk = Annotated[int | None, _option("--chunk", panel=MEMORY, metavar="TOKENS", text="Prompt tokens run at once.")]
+Head = Annotated[
+    str | None,
+    _option(
+        "--head",
+        panel=MEMORY,
+        metavar="auto|resident|streamed",
+        text="Where the output head is. auto: read for each token where the cap has no room for it.",
+    ),
+]
 
 Guess = Annotated[
     str | None,
@@ -166,3 +176,56 @@ Widths = Annotated[str, _option("--widths", panel=BENCH, metavar="A,B,C", text="
 TraceGuess = Annotated[
     str, _option("--guess", panel=BENCH, metavar="recorded|previous-token", text="Which guesses: those of the trace.")
 ]
+
+Sequences = Annotated[
+    int,
+    _option("--sequences", panel=MEMORY, metavar="N", least=1, text="Answers made together, each with the context."),
+]
+Checkpoints = Annotated[
+    str | None,
+    _option(
+        "--checkpoints",
+        panel=MEMORY,
+        metavar="SIZE",
+        text="For copies of states, so that prompts that begin the same are not read again; 0MiB for none. "
+        "Left out: room for two copies after 1024 tokens, where the cap has it.",
+    ),
+]
+Host = Annotated[
+    str, _option("--host", panel=NETWORK, metavar="ADDRESS", text="Where to listen. Beyond this machine: --api-key.")
+]
+Port = Annotated[int, _option("--port", panel=NETWORK, metavar="N", text="Where to listen; 0 takes a free one.")]
+ApiKey = Annotated[
+    str | None,
+    _option("--api-key", panel=NETWORK, metavar="KEY", text="What clients must send. Better in STREAMOE_API_KEY."),
+]
+AllowHost = Annotated[
+    str | None, _option("--allow-host", panel=NETWORK, metavar="A,B", text="Other names the server is asked by.")
+]
+CorsOrigin = Annotated[
+    str | None,
+    _option("--cors-origin", panel=NETWORK, metavar="A,B", text="Origins of web pages that may ask; none if left out."),
+]
+Queue = Annotated[
+    int,
+    _option(
+        "--queue", panel=NETWORK, metavar="N", least=0, text="Requests that may wait; one more is told to come again."
+    ),
+]
+Grace = Annotated[
+    float, _option("--grace", panel=NETWORK, metavar="SECONDS", text="What running answers get to end at SIGTERM.")
+]
+Alias = Annotated[
+    str | None,
+    _option("--alias", panel=MODEL, metavar="A,B", text="Other names the model answers to; '*' for any."),
+]
+Grammar = Annotated[
+    bool,
+    typer.Option(
+        "--grammar/--no-grammar",
+        envvar="STREAMOE_GRAMMAR",
+        help="Structured output, where the extra `grammar` is installed; it costs memory.",
+        rich_help_panel=MODEL,
+    ),
+]
+LogJson = Annotated[bool, _option("--log-json", panel=OUTPUT, text="Log lines as JSON.")]

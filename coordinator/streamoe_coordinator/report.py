@@ -53,8 +53,8 @@ def refusal_json(error: PlanDoesNotFit) -> dict[str, Any]:
     }
 
 
-def answer_json(shown: Shown, plan: Plan) -> dict[str, Any]:
-    """One answer, whole."""
+def answer_json(shown: Shown, plan: Plan | None) -> dict[str, Any]:
+    """One answer, whole; plan: of the band that made it, None where several did."""
     finished = shown.finished
     timings, usage = finished.timings, finished.usage
     return {
@@ -78,7 +78,7 @@ def answer_json(shown: Shown, plan: Plan) -> dict[str, Any]:
         "layers": layers_json(finished.counts),
         "hit_rate": finished.counts.hit_rate,
         "read_bytes": finished.counts.read_bytes,
-        "plan": plan_json(plan),
+        **({} if plan is None else {"plan": plan_json(plan)}),
         "footprint_bytes": finished.counts.footprint_bytes,
         "peak_bytes": finished.counts.peak_bytes,
     }

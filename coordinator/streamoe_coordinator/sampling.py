@@ -1,35 +1,48 @@
 """Choosing the next token from logits.
 
-Owns the sampling parameters, where their defaults come from, and one answer's chain of penalty and sampler
-(mlx-lm's, so the same words mean the same thing). Refuses to know of text, and to make a token of logits that
-are not finite numbers.
+Owns the sampling parameters, where their defaults come from, and one answer's chain: penalties, mask, limits, draw.
+The words mean what they mean in mlx-lm; the random numbers are the sampler's own, so that answers made at the same
+time do not disturb each other. Refuses to know of text, and to make a token of logits that are not finite numbers.
 """
 
 from __future__ import annotations
 
 import math
+import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import mlx.core as mx
 import numpy as np
 
 from streamoe_engine.errors import NonFiniteLogits, UsageError
-from streamoe_engine.mlx_lm_import import submodule
 
 from .text.tokenizer import read_json
 
-# generation_config.json means all tokens so far, where mlx-lm's own default looks back 20.
-_WHOLE_SEQUENCE = 1 << 30
+
+class LogitsMask(Protocol):
+    """What an answer's form allows as its next token. Belongs to one answer."""
+
+    def mask(self, logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+        """The logits with -inf for what may not come next; at least one stays finite.
+
+        logits: (vocab_size,) float32, not to be changed in place. tokens: the answer's so far, without the prompt's.
+        """
+        ...
+
+    def accept(self, token: int) -> None:
+        """This token was chosen."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How tokens are chosen. temperature 0 takes the likeliest token, and then top_p, top_k, min_p and seed do
     nothing. top_p 1, top_k 0, min_p 0 and repetition_penalty 1 switch each off. max_tokens None: until the context
-    is full. seed None: another answer each time.
+    is full. seed None: another answer each time. repetition_penalty looks at the whole sequence, presence_penalty
+    and frequency_penalty at the answer alone. logit_bias: (token, what is added to its logit) each.
     """
 
     temperature: float = 0.0
@@ -39,6 +52,9 @@ class SamplingParams:
     repetition_penalty: float = 1.0
     max_tokens: int | None = None
     seed: int | None = None
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Raises UsageError for a value out of its range."""
@@ -46,9 +62,11 @@ class SamplingParams:
         _check("top-p", self.top_p, 0 < self.top_p <= 1, "more than 0 and at most 1")
         _check("top-k", self.top_k, self.top_k >= 0, "0 (off) or more")
         _check("min-p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1")
-        _check("repetition-penalty", self.repetition_penalty, 0 < self.repetition_penalty < math.inf, "more than 0")
+        _check("repetition-penalty", self.repetition_penalty, 0.01 <= self.repetition_penalty <= 100, "from 0.01 to 100")
         _check("max-tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more")
         _check("seed", self.seed, self.seed is None or 0 <= self.seed < 1 << 64, "0 or more, below 2**64")
+        for name in ("presence_penalty", "frequency_penalty"):
+            _check(name.replace("_", "-"), value := getattr(self, name), math.isfinite(value), "a number")
 
 
 def default_params(folder: Path) -> SamplingParams:
@@ -70,15 +88,11 @@ def override(params: SamplingParams, **given: Any) -> SamplingParams:
 class Sampler:
     """Chooses the tokens of one sequence. A seed makes it repeatable, counted from when the sampler was made."""
 
-    def __init__(self, params: SamplingParams) -> None:
-        self._params = params
-        self._mlx_lm = submodule("sample_utils")
-        self._processors = self._mlx_lm.make_logits_processors(
-            repetition_penalty=None if params.repetition_penalty == 1 else params.repetition_penalty,
-            repetition_context_size=_WHOLE_SEQUENCE,
-        )
-        if params.seed is not None:
-            mx.random.seed(params.seed)
+    def __init__(self, params: SamplingParams, mask: LogitsMask | None = None) -> None:
+        self._params, self._mask = params, mask
+        self._random = random.Random(params.seed)
+        self._answer: list[int] = []
+        self._counts: Counter[int] = Counter()
 
     def choose(self, logits: np.ndarray, tokens: Sequence[int]) -> int:
         """The next token after `tokens` (all of the sequence so far). logits: (vocab_size,) float32.
@@ -88,27 +102,57 @@ class Sampler:
         if not np.isfinite(logits).all():
             raise NonFiniteLogits(len(tokens))
         scores = self._penalised(logits, tokens)
-        if self._params.temperature == 0:
-            return int(scores.argmax())
+        if self._mask is not None:
+            scores = self._mask.mask(scores, self._answer)
+        token = int(scores.argmax()) if self._params.temperature == 0 else self._draw(scores)
+        self.accept(token)
+        return token
+
+    def accept(self, token: int) -> None:
+        """A token that is part of the answer; for one that was not chosen here."""
+        self._answer.append(token)
+        self._counts[token] += 1
+        if self._mask is not None:
+            self._mask.accept(token)
+
+    def _penalised(self, logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
+        params = self._params
+        is_counting = bool(params.presence_penalty or params.frequency_penalty) and self._counts
+        if not (params.repetition_penalty != 1 or is_counting or params.logit_bias):
+            return logits
+        scores = logits.copy()
+        if params.repetition_penalty != 1:
+            seen = np.unique(np.asarray(tokens, dtype=np.int64))
+            found, penalty = scores[seen], np.float32(params.repetition_penalty)
+            scores[seen] = np.where(found < 0, found * penalty, found / penalty)
+        if is_counting:
+            ids = np.fromiter(self._counts.keys(), np.int64)
+            counts = np.fromiter(self._counts.values(), np.float32)
+            scores[ids] -= np.float32(params.presence_penalty) + np.float32(params.frequency_penalty) * counts
+        for token, bias in params.logit_bias:
+            if token < len(scores):
+                scores[token] += np.float32(bias)
+        return scores
+
+    def _draw(self, scores: np.ndarray) -> int:
+        # The limits look at the probabilities before the temperature, as mlx-lm's do.
         highest = scores.max()
         logprobs = scores - highest - np.log(np.exp(scores - highest).sum())
         ids = nucleus(logprobs, self._params.top_p)
-        return int(ids[self._draw(logprobs[ids])])
+        ids = self._limited(logprobs[ids], ids)
+        kept = logprobs[ids].astype(np.float64)
+        with np.errstate(over="ignore"):  # the tiniest temperatures: all but the likeliest become impossible
+            mass = np.exp((kept - kept.max()) / self._params.temperature).cumsum()
+        at = int(np.searchsorted(mass, self._random.random() * mass[-1], side="right"))
+        return int(ids[min(at, len(ids) - 1)])
 
-    def _penalised(self, logits: np.ndarray, tokens: Sequence[int]) -> np.ndarray:
-        if not self._processors:
-            return logits
-        scores = mx.array(logits)[None]
-        for process in self._processors:
-            scores = process(list(tokens), scores)
-        return np.asarray(scores[0])
-
-    def _draw(self, logprobs: np.ndarray) -> int:
-        # (candidates,) float32 -> an index into them
-        params = self._params
-        top_k = params.top_k if params.top_k < len(logprobs) else 0
-        sample = self._mlx_lm.make_sampler(temp=params.temperature, min_p=params.min_p, top_k=top_k)
-        return int(sample(mx.array(logprobs)[None]).item())
+    def _limited(self, logprobs: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        if self._params.min_p:
+            is_kept = logprobs >= logprobs.max() + math.log(self._params.min_p)
+            logprobs, ids = logprobs[is_kept], ids[is_kept]
+        if 0 < (top_k := self._params.top_k) < len(ids):
+            ids = np.sort(ids[np.argpartition(logprobs, len(ids) - top_k)[-top_k:]])
+        return ids
 
 
 def nucleus(logprobs: np.ndarray, top_p: float) -> np.ndarray:

@@ -7,11 +7,12 @@ tokenizer might spell its text otherwise and a state cannot rewind. Refuses to k
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from .events import Event, Finished, TokenEvent
-from .generation import Generator, Request
+from .generation import Generator, Request, TokenSequence
 from .interrupt import StopFlag
 from .runs_tokens import RunsTokens
 from .sampling import Sampler, SamplingParams
@@ -58,6 +59,34 @@ class ChatSession:
     def num_tokens(self) -> int:
         """Tokens of the conversation so far."""
         return len(self._transcript.tokens)
+
+    @property
+    def sequence(self) -> TokenSequence:
+        """What the band has run of it."""
+        return self._generator.sequence
+
+    def as_json(self) -> dict[str, Any]:
+        """What was said, for `go_on`; the state is not in it."""
+        return {
+            "messages": [[message.role, message.content] for message in self.messages],
+            "text": self._transcript.text,
+            "tokens": list(self._transcript.tokens),
+            "system": self._system,
+            "thinking": self.thinking,
+        }
+
+    def go_on(self, talk: Mapping[str, Any], state: Any, tokens: Sequence[int]) -> None:
+        """Be the conversation that `as_json` told of. state: has run `tokens`, and nothing else.
+
+        Raises KeyError, TypeError and ValueError for what as_json did not make.
+        """
+        messages = [Message(str(role), str(content)) for role, content in talk["messages"]]
+        transcript = _Transcript(str(talk["text"]), tuple(int(token) for token in talk["tokens"]))
+        system, thinking = str(talk["system"]), talk["thinking"]
+        if thinking not in (None, True, False):
+            raise ValueError("thinking is neither on nor off")
+        self.messages, self._transcript, self._system, self.thinking = messages, transcript, system, thinking
+        self.sequence.adopt(state, tokens)
 
     def answer(self, content: str, stop: StopFlag) -> Iterator[Event]:
         """Answer a user's message; events as Generator.generate.

@@ -121,6 +121,45 @@ def test_logits_that_are_no_numbers_make_no_token(bad: float, temperature: float
         Sampler(SamplingParams(temperature=temperature)).choose(values, [1, 2, 3])
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-30, 1.9])
+@pytest.mark.parametrize("min_p", [0.0, 5e-324, 1.0])
+@pytest.mark.parametrize("penalty", [0.01, 100.0])
+def test_the_ends_of_the_ranges_choose_a_token(temperature: float, min_p: float, penalty: float) -> None:
+    params = SamplingParams(temperature, top_p=1e-9, min_p=min_p, repetition_penalty=penalty, seed=1)
+    values = logits(scale=30.0)
+    assert 0 <= Sampler(params).choose(values, list(range(400))) < 500
+
+
+def test_counting_penalties_and_bias_look_at_the_answer_alone() -> None:
+    values = np.asarray([3.0, 2.9, 2.8, 0.0], dtype=np.float32)
+    present = Sampler(SamplingParams(presence_penalty=0.15))  # one sampler is one answer
+    assert [present.choose(values, [1, 2]) for _ in range(4)] == [0, 1, 0, 0]
+    counting = Sampler(SamplingParams(frequency_penalty=0.15))
+    assert [counting.choose(values, []) for _ in range(6)] == [0, 1, 0, 2, 1, 0]
+    biased = Sampler(SamplingParams(logit_bias=((3, 100.0), (9, 5.0))))
+    assert biased.choose(values, []) == 3
+
+
+def test_a_mask_leaves_only_what_it_allows_and_hears_what_was_chosen() -> None:
+    class Odd:
+        """Allows odd tokens."""
+
+        heard: list[int] = []  # noqa: RUF012
+
+        def mask(self, logits: np.ndarray, tokens: list[int]) -> np.ndarray:
+            assert list(tokens) == self.heard
+            return np.where(np.arange(len(logits)) % 2 == 1, logits, np.float32(-np.inf))
+
+        def accept(self, token: int) -> None:
+            self.heard.append(token)
+
+    for temperature in (0.0, 1.0):
+        sampler = Sampler(SamplingParams(temperature=temperature, top_p=0.9, seed=3), mask := Odd())
+        mask.heard.clear()
+        chosen = [sampler.choose(logits(), []) for _ in range(20)]
+        assert all(token % 2 == 1 for token in chosen) and mask.heard == chosen
+
+
 @pytest.mark.parametrize(
     "wrong",
     [

@@ -53,6 +53,7 @@ def run(
     reader_threads: options.ReaderThreads = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
+    head: options.Head = None,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -61,7 +62,9 @@ def run(
         from ..bench.measure import forced_workload, measure, measured_json, measured_lines
         from ..bench.words import text_workload
 
-        flags = EngineFlags(budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend)
+        flags = EngineFlags(
+            budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend, head
+        )
         folder = resolve_model(model, may_convert=yes)
         with _opened(folder, flags, is_embedded=model is None, needs_text=not forced) as (band, text):
             if text is None:
@@ -92,6 +95,7 @@ def sweep(
     reader_threads: options.ReaderThreads = None,
     threads: options.Threads = None,
     backend: options.Backend = None,
+    head: options.Head = None,
     yes: options.Yes = False,
     csv: options.Csv = None,
     svg: options.Svg = None,
@@ -102,7 +106,9 @@ def sweep(
         from ..bench.sweep import sweep as measure_caps
 
         caps = sorted(parse_size(text) for text in budgets.split(","))
-        flags = EngineFlags(None, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend)
+        flags = EngineFlags(
+            None, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend, head
+        )
         resolve_model(model, may_convert=yes)
         arguments = _arguments(model, flags, tokens, prompt_tokens, is_forced=forced, may_convert=yes)
         results = list(measure_caps(caps, arguments, _tell))

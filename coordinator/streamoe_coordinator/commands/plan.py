@@ -30,6 +30,7 @@ def plan(
     chunk: options.Chunk = None,
     guess_width: options.GuessWidth = None,
     backend: options.Backend = None,
+    head: options.Head = None,
     yes: options.Yes = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -46,7 +47,7 @@ def plan(
         folder = resolve_model(model, may_convert=yes)
         _, tokenizer_bytes = load_text(folder)
         flags = EngineFlags(
-            texts[0] if texts else None, ctx, kv, layers, chunk, guess_width=guess_width, backend=backend
+            texts[0] if texts else None, ctx, kv, layers, chunk, guess_width=guess_width, backend=backend, head=head
         )
         band = band_options(flags, folder, tokenizer_bytes, is_embedded=model is None)
         plans = [_try_plan(plan_for, folder, replace(band, budget_bytes=cap)) for cap in caps or [band.budget_bytes]]

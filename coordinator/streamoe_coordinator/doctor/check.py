@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["ok", "warn", "fail"]
-Group = Literal["host", "memory", "disk", "model", "arithmetic"]
+Group = Literal["host", "memory", "disk", "model", "arithmetic", "network", "nodes"]
 
 
 @dataclass(frozen=True, slots=True)

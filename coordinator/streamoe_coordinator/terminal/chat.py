@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
+from typing import TextIO
 
-from streamoe_engine.band import Band
 from streamoe_engine.errors import StreamoeError, UsageError
 from streamoe_engine.telemetry import Snapshot
 
 from ..interrupt import ignored_interrupts, stops_on_interrupt
 from ..report import answer_line, exact_size
+from ..runs_tokens import RunsTokens
 from ..session import ChatSession
 from .answer import show_answer
 from .reader import Reader
 from .style import dim
-from .tables import print_counts, print_plan, print_rows
+from .tables import print_counts, print_rows
 
 _HELP = (
     ("/plan", "the plan: what the cap is used for"),
@@ -39,15 +40,32 @@ _HELP = (
 )
 
 
-class TerminalChat:
-    """One conversation at a terminal, or over a pipe."""
+ShowPlan = Callable[[TextIO], None]
+More = Mapping[str, tuple[str, Callable[[str], str]]]
 
-    def __init__(self, band: Band, session: ChatSession, reader: Reader) -> None:
+
+class TerminalChat:
+    """One conversation at a terminal, or over a pipe.
+
+    show_plan: what /plan and the beginning show. more: /commands beside those here: the help line, and what it does
+    with the rest of the line, returning what to say. after_answer: called after each.
+    """
+
+    def __init__(
+        self,
+        band: RunsTokens,
+        session: ChatSession,
+        reader: Reader,
+        show_plan: ShowPlan,
+        more: More | None = None,
+        after_answer: Callable[[], None] = lambda: None,
+    ) -> None:
         self._band, self._session, self._reader = band, session, reader
+        self._show_plan, self._after_answer = show_plan, after_answer
         self._notes = sys.stdout if sys.stdout.isatty() else sys.stderr
         self._last_counts: Snapshot | None = None
         self._commands: dict[str, Callable[[str], None]] = {
-            "/plan": lambda _: print_plan(self._band.plan, self._notes),
+            "/plan": lambda _: self._show_plan(self._notes),
             "/stats": lambda _: print_counts(self._last_counts or self._band.telemetry(), self._notes),
             "/cap": lambda _: self._show_cap(),
             "/ctx": lambda _: self._show_context(),
@@ -55,8 +73,12 @@ class TerminalChat:
             "/save": self._save,
             "/think": lambda _: self._set_thinking(True),
             "/nothink": lambda _: self._set_thinking(False),
-            "/help": lambda _: print_rows(("", ""), _HELP, self._notes),
+            "/help": lambda _: print_rows(("", ""), [*_HELP, *told], self._notes),
         }
+        told = []
+        for name, (line, act) in (more or {}).items():
+            told.append((name, line))
+            self._commands[name.partition(" ")[0]] = self._saying(act)
 
     def run(self) -> None:
         """Until /quit, Ctrl-D or the end of the pipe. Raises KeyboardInterrupt for a second Ctrl-C in an answer."""
@@ -64,7 +86,7 @@ class TerminalChat:
             self._run()
 
     def _run(self) -> None:
-        print_plan(self._band.plan, self._notes)
+        self._show_plan(self._notes)
         self._note("/help lists the commands; Ctrl-C stops an answer, Ctrl-D ends")
         while (message := self._next_message()) is not None:
             if not message:
@@ -98,6 +120,10 @@ class TerminalChat:
             shown = show_answer(self._session.answer(message, stop), sys.stdout)
         self._last_counts = shown.finished.counts
         self._note(answer_line(shown.finished))
+        self._after_answer()
+
+    def _saying(self, act: Callable[[str], str]) -> Callable[[str], None]:
+        return lambda rest: self._note(act(rest))
 
     def _show_cap(self) -> None:
         now = self._band.telemetry()

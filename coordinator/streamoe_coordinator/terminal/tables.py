@@ -71,10 +71,15 @@ def print_counts(counts: Snapshot, stream: TextIO) -> None:
 
 def print_rows(columns: Sequence[str], rows: Sequence[Sequence[str]], stream: TextIO) -> None:
     """Plain text rows."""
+    _print(stream, rows_table(columns, rows))
+
+
+def rows_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Plain text rows, to be drawn by rich."""
     table = _table(tuple(columns), num_figures=0)
     for row in rows:
         table.add_row(*map(escape, row))
-    _print(stream, table)
+    return table
 
 
 def _table(columns: Sequence[str], *, num_figures: int) -> Table:

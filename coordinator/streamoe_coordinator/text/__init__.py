@@ -6,10 +6,12 @@ Owns loading them from a model folder and telling what that cost. Refuses to kno
 from __future__ import annotations
 
 import ctypes
+import gc
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streamoe_engine import footprint
 from streamoe_engine.errors import ChatTemplateUnusable
@@ -29,14 +31,26 @@ class Text:
     tokenizer: TextTokenizer
     template: ChatTemplate | None
 
-    def render(self, messages: Sequence[Mapping[str, str]], *, thinking: bool | None = None) -> str:
+    @property
+    def has_thinking_switch(self) -> bool:
+        """Whether the template lets a caller turn thinking on and off."""
+        return self.template is not None and "enable_thinking" in self.template.source
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        is_answered: bool = False,
+    ) -> str:
         """As ChatTemplate.render. Raises ChatTemplateUnusable also where the model has no template."""
         if self.template is None:
             raise ChatTemplateUnusable(
                 "this model has no chat template, so it cannot chat",
                 "let it continue a text instead: streamoe chat MODEL --raw --prompt TEXT",
             )
-        return self.template.render(messages, thinking=thinking)
+        return self.template.render(messages, thinking=thinking, tools=tools, is_answered=is_answered)
 
 
 def load_text(folder: Path) -> tuple[Text, int]:
@@ -44,17 +58,18 @@ def load_text(folder: Path) -> tuple[Text, int]:
 
     Raises TokenizerUnusable or ChatTemplateUnusable.
     """
-    _give_back_free_memory()
+    give_back_free_memory()
     before_bytes = footprint.current().total_bytes
     tokenizer = TextTokenizer(folder)
     source = find_template(folder)
     template = None if source is None else ChatTemplate(source, tokenizer.special_tokens)
-    _give_back_free_memory()
+    give_back_free_memory()
     return Text(tokenizer, template), max(0, footprint.current().total_bytes - before_bytes)
 
 
-def _give_back_free_memory() -> None:
-    # glibc keeps what parsing tokenizer.json has freed: 16 of 32 MiB for a vocabulary of 49,152.
+def give_back_free_memory() -> None:
+    """Let the system have what was freed: glibc keeps 16 of 32 MiB after parsing a vocabulary of 49,152."""
+    gc.collect()  # or garbage of before, freed in between, would be taken off what loading costs
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
     if trim is not None:
         trim(0)

@@ -12,11 +12,14 @@ from .tokenizer import TextTokenizer
 
 
 class StreamDecoder:
-    """Decodes one answer. The pieces of `push` and the rest of `finish`, joined, are the decoded whole."""
+    """Decodes one answer. The pieces of `push` and the rest of `finish`, joined, are the decoded whole.
 
-    def __init__(self, tokenizer: TextTokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._stream = DecodeStream(skip_special_tokens=True)
+    keeps_special_tokens: their text is part of it.
+    """
+
+    def __init__(self, tokenizer: TextTokenizer, *, keeps_special_tokens: bool = False) -> None:
+        self._tokenizer, self._keeps_special_tokens = tokenizer, keeps_special_tokens
+        self._stream = DecodeStream(skip_special_tokens=not keeps_special_tokens)
         self._ids: list[int] = []
         self._num_sent = 0  # characters
 
@@ -29,4 +32,4 @@ class StreamDecoder:
 
     def finish(self) -> str:
         """What is left after the last token: an incomplete character, as U+FFFD."""
-        return self._tokenizer.decode(self._ids)[self._num_sent :]
+        return self._tokenizer.decode(self._ids, keeps_special_tokens=self._keeps_special_tokens)[self._num_sent :]

@@ -48,23 +48,33 @@ class ChatTemplate:
         environment.filters["tojson"] = _tojson
         environment.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
         self._special_tokens = dict(special_tokens)
+        self.source = source
         try:
             self._template = environment.from_string(source)
         except TemplateError as error:
             raise _unusable(f"cannot be read: {error}") from error
 
-    def render(self, messages: Sequence[Mapping[str, str]], *, thinking: bool | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        thinking: bool | None = None,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        is_answered: bool = False,
+    ) -> str:
         """The text of a conversation, up to where the model's answer begins.
 
-        messages: {"role", "content"} each. thinking: what the template's `enable_thinking` is to be; None leaves it
-        undefined, which is the model's own default. Raises ChatTemplateUnusable when the template fails.
+        messages: {"role", "content"} each, and what else a template knows ("tool_calls", ...). thinking: what the
+        template's `enable_thinking` is to be; None leaves it undefined, which is the model's own default. tools: what
+        it gets as `tools`. is_answered: leave out the beginning of an answer. Raises ChatTemplateUnusable when the
+        template fails.
         """
         names: dict[str, Any] = {} if thinking is None else {"enable_thinking": thinking}
         try:
             return self._template.render(
                 messages=[dict(message) for message in messages],
-                add_generation_prompt=True,
-                tools=None,
+                add_generation_prompt=not is_answered,
+                tools=None if tools is None else [dict(tool) for tool in tools],
                 documents=None,
                 **self._special_tokens,
                 **names,

@@ -26,6 +26,11 @@ class ThinkingSplitter:
         self._is_inside = starts_inside
         self._held = ""  # the beginning of a mark, perhaps
 
+    @property
+    def is_inside(self) -> bool:
+        """Whether the text after the last mark is thinking."""
+        return self._is_inside
+
     def push(self, text: str) -> list[Piece]:
         """The pieces that are certain now; an unfinished mark at the end is held back."""
         pieces: list[Piece] = []

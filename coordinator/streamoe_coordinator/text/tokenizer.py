@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from tokenizers import Tokenizer
 
 from streamoe_engine.errors import StreamoeError, TokenizerUnusable, UsageError
 from streamoe_engine.uncached import aligned_buffer, read_blocks
+
+from .lean_bpe import lean_tokenizer
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKENIZER_CONFIG_FILE = "tokenizer_config.json"
@@ -40,13 +43,43 @@ class TextTokenizer:
 
         Raises UsageError for text with lone surrogates, which is what arguments that are not UTF-8 become.
         """
-        if any("\ud800" <= letter <= "\udfff" for letter in text):
-            raise UsageError("the text is not valid Unicode", "give it in UTF-8")
+        _check_unicode(text)
         return list(self.raw.encode(text, add_special_tokens=with_special_tokens).ids)
 
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text of token ids, special tokens left out; bytes that are no character become U+FFFD."""
-        return str(self.raw.decode(list(ids), skip_special_tokens=True))
+    def encode_with_ends(self, text: str) -> tuple[list[int], list[int]]:
+        """Token ids of `text` as encode gives them without special tokens, and where each ends in it, in characters.
+
+        Raises UsageError as encode.
+        """
+        _check_unicode(text)
+        encoding = self.raw.encode(text, add_special_tokens=False)
+        return list(encoding.ids), [end for _, end in encoding.offsets]
+
+    def id_of(self, token: str) -> int | None:
+        """The id of one token by its text, such as a mark's; None where there is none."""
+        found = self.raw.token_to_id(token)
+        return None if found is None else int(found)
+
+    def special_ids(self) -> frozenset[int]:
+        """The ids of special tokens, whose text is left out of answers."""
+        return frozenset(number for number, token in self.raw.get_added_tokens_decoder().items() if token.special)
+
+    def decode(self, ids: Sequence[int], *, keeps_special_tokens: bool = False) -> str:
+        """The text of token ids, special tokens left out unless kept; bytes that are no character become U+FFFD."""
+        return str(self.raw.decode(list(ids), skip_special_tokens=not keeps_special_tokens))
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """The bytes of one token, which may be part of a character."""
+        text = self.decode([token_id], keeps_special_tokens=True)
+        if "\ufffd" not in text:
+            return text.encode()
+        piece = str(self.raw.id_to_token(token_id))
+        if piece.startswith("<0x") and len(piece) == 6:  # byte fallback of SentencePiece
+            return bytes([int(piece[3:5], 16)])
+        known = _byte_of_letter()
+        if all(letter in known for letter in piece):
+            return bytes(known[letter] for letter in piece)
+        return text.encode()
 
     def _eos_ids(self, folder: Path) -> frozenset[int]:
         found: set[int] = set()
@@ -56,6 +89,21 @@ class TextTokenizer:
             found.update(ids if isinstance(ids, list) else [] if ids is None else [ids])
         named = self.raw.token_to_id(self.special_tokens.get("eos_token", ""))
         return frozenset(found if named is None else found | {named})
+
+
+@cache
+def _byte_of_letter() -> dict[str, int]:
+    # Byte-level BPE writes a byte as itself where it is printable, else as the next letter from U+0100 on.
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _check_unicode(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # lone surrogates
+        raise UsageError("the text is not valid Unicode", "give it in UTF-8") from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -81,7 +129,7 @@ def _load(path: Path) -> Tokenizer:
     except (OSError, StreamoeError) as error:
         raise TokenizerUnusable(f"{path} cannot be read: {error}", step) from error
     try:
-        tokenizer = Tokenizer.from_buffer(content)
+        tokenizer = lean_tokenizer(content) or Tokenizer.from_buffer(content)
     except ValueError as error:
         raise TokenizerUnusable(f"{path} is not a tokenizer: {error}", step) from error
     # Some checkpoints ship settings of their training: a prompt must not be cut or padded.
