@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from streamoe_proto.messages import NodeFacts
@@ -16,14 +17,16 @@ from .cluster.chain import Chain, ChainOptions
 from .cluster.gathering import Gathered
 from .cluster.grpc_dialer import GrpcDialer
 from .cluster.helpers import ClusterRescue
+from .cluster.history import DEFAULT_HISTORY_BYTES
 from .cluster.model_files import text_folder
 from .cluster.notices import BandRecovered, BandRecovering, BandStalled, HistoryLimited, Notice
 from .cluster.verify import Canary, run_canary
 from .cluster.words import words_wanted
+from .local_help import LocalHelp
 from .looking import Looking
-from .sampling import SamplingParams, default_params, override
+from .sampling import default_params, override
 from .talking import Opened
-from .text import load_text
+from .text import Text, load_text
 
 Given = Mapping[str, float | int | None]
 Tell = Callable[[str], None]
@@ -53,20 +56,23 @@ class OpenedChain(Opened):
 
 @contextmanager
 def opened_chain(
-    looking: Looking, gathered: Gathered, model: Path | None, given: Given, tell: Tell
+    looking: Looking, gathered: Gathered, model: Path | None, given: Given, tell: Tell, helper: LocalHelp | None = None
 ) -> Iterator[OpenedChain]:
     """The chain over these nodes, once a chunk and some tokens have come through it.
 
-    given: sampling parameters of the command line. Raises what opening the text and the canary raise.
+    given: sampling parameters of the command line. helper: opens a lost band in this process. Raises what opening the
+    text and the canary raise.
     """
     first = gathered.assembly.first
-    places = [entry.place for facts in gathered.assembly.bands for entry in gathered.addresses[facts.node_id]]
+    places = [entry.place for measured in gathered.addresses.values() for entry in measured]
     folder = text_folder(model, first.fingerprint, looking.access, places)
     params = override(default_params(folder), **given)
-    text, _ = load_text(folder)
+    text = _text(folder, helper)
     with GrpcDialer(looking.access) as dialer:
-        rescue = ClusterRescue(looking.discovery, looking.access, dialer, first)
-        options = ChainOptions(words_wanted=_words(params))
+        open_here = None if helper is None else partial(helper.open, like=first)
+        rescue = ClusterRescue(looking.discovery, looking.access, dialer, first, open_here)
+        history_bytes = DEFAULT_HISTORY_BYTES if helper is None else helper.history_bytes
+        options = ChainOptions(words_wanted=words_wanted(params), history_bytes=history_bytes)
         with Chain(
             gathered.seats(dialer), options, rescue=rescue, notify=lambda notice: tell(notice_line(notice))
         ) as chain:
@@ -74,8 +80,12 @@ def opened_chain(
             yield OpenedChain(chain, text, params, folder, canary, gathered, looking)
 
 
-def _words(params: SamplingParams) -> int | None:
-    return words_wanted(params)
+def _text(folder: Path, helper: LocalHelp | None) -> Text:
+    if helper is None:
+        return load_text(folder)[0]
+    if helper.text is None:
+        helper.text, _ = load_text(folder)
+    return helper.text
 
 
 def notice_line(notice: Notice) -> str:

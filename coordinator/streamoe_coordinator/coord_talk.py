@@ -23,6 +23,7 @@ from .cluster.talk_moves import restore_band_talk, restore_chain_talk, save_band
 from .cluster_report import NODE_COLUMNS, node_row, ready_line, split_line
 from .commands.chat import opened_band
 from .edge import print_json
+from .local_help import LocalHelp
 from .looking import Looking, tell_on_stderr
 from .models import resolve_model
 from .opening import EngineFlags
@@ -48,10 +49,19 @@ class _Storage:
 
 
 def talk_over_chain(
-    found: Looking, gathered: Gathered, model: Path | None, given: Given, ask: Ask, files: Files
+    found: Looking,
+    gathered: Gathered,
+    model: Path | None,
+    given: Given,
+    ask: Ask,
+    files: Files,
+    helper: LocalHelp | None = None,
 ) -> str:
-    """Over nodes. Returns why the last answer ended, "" for a conversation at the terminal."""
-    with opened_chain(found, gathered, model, given, tell_on_stderr) as opened:
+    """Over nodes; helper: this process, where it may open a lost band.
+
+    Returns why the last answer ended, "" for a conversation at the terminal.
+    """
+    with opened_chain(found, gathered, model, given, tell_on_stderr, helper) as opened:
         tell_on_stderr(ready_line(opened.facts, opened.canary))
         chain, access = opened.band, found.access
         storage = _Storage(

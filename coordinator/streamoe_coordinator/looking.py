@@ -14,7 +14,7 @@ from .cluster.access import Access
 from .cluster.addresses import LastKnown
 from .cluster.bonjour import bonjour_if_possible
 from .cluster.discovery import AskNodes, Discovery
-from .cluster.gathering import Gathered, Gathering
+from .cluster.gathering import Fill, Gathered, Gathering
 from .cluster.places import Place, parse_place
 from .terminal.style import dim
 
@@ -42,11 +42,19 @@ class Looking:
     access: Access
     discovery: Discovery
 
-    def gather(self, tell: Callable[[str], None]) -> Gathered | None:
-        """Wait for nodes that make a model; None when none of that model is around and none was named. Raises as Gathering."""
+    def gather(self, tell: Callable[[str], None], fill: Fill | None = None) -> Gathered | None:
+        """Wait for nodes that make a model; None when none of that model is around and none was named.
+
+        Raises as Gathering.
+        """
         flags = self.flags
         gathering = Gathering(
-            self.discovery, self.access, static=flags.places, fingerprint=flags.fingerprint, tell=tell
+            self.discovery,
+            self.access,
+            static=flags.places,
+            fingerprint=flags.fingerprint,
+            tell=tell,
+            fill=fill,
         )
         return gathering.wait(flags.wait_s)
 

@@ -1,3 +1,5 @@
+"""The rule by which a prompt is cut over several bands, against the design's table."""
+
 from __future__ import annotations
 
 import pytest

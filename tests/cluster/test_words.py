@@ -1,3 +1,5 @@
+"""A sampler makes the same tokens of what travels as of all logits."""
+
 from __future__ import annotations
 
 import dataclasses

@@ -51,8 +51,8 @@ def cached_pages(path: Path) -> int:
 
 
 def forget(folder: Path) -> None:
-    """Drop the record files from the page cache, so that what is there afterwards was put there by the run."""
-    for path in folder.rglob("*.records"):
+    """Drop record and resident files from the page cache, so that what is there afterwards was put there by the run."""
+    for path in [*folder.rglob("*.records"), *folder.rglob("*.safetensors")]:
         fd = os.open(path, os.O_RDONLY)
         os.fsync(fd)
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -60,7 +60,7 @@ def forget(folder: Path) -> None:
 
 
 def test_the_embedded_chat_stays_under_its_cap(embedded_folder: Path) -> None:
-    budget = smallest_budget(embedded_folder) + 12 * MIB  # room for about a third of the experts
+    budget = smallest_budget(embedded_folder, "--head", "resident") + 12 * MIB  # room for about a third of the experts
     forget(embedded_folder)
     free, held = chat(embedded_folder, budget, None), chat(embedded_folder, budget, budget)
     assert free.peak_bytes <= budget, f"{format_size(free.peak_bytes)} of {format_size(budget)}"
@@ -71,6 +71,19 @@ def test_the_embedded_chat_stays_under_its_cap(embedded_folder: Path) -> None:
     assert answers[0]["token_ids"] == answers[1]["token_ids"]
     assert sum(layer["miss"] + layer["wasted"] for layer in answers[0]["layers"]) > 0
     assert answers[0]["peak_bytes"] <= budget
+
+
+def test_a_streamed_head_stays_under_the_smallest_cap(embedded_folder: Path) -> None:
+    budget, resident = (smallest_budget(embedded_folder, "--head", head) for head in ("streamed", "resident"))
+    assert budget < resident
+    forget(embedded_folder)
+    run = chat(embedded_folder, budget, budget, "--head", "streamed", tokens=16)
+    answer = json.loads(run.stdout)
+    assert run.peak_bytes <= budget, f"{format_size(run.peak_bytes)} of {format_size(budget)}"
+    assert not run.met_limit
+    assert "output head" in {item["name"] for item in answer["plan"]["items"]}
+    assert answer["read_bytes"] > sum(layer["bytes_read"] for layer in answer["layers"])
+    assert cached_pages(embedded_folder / "resident/tail.safetensors") == 0
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from tests.web.fake_server import Answer, FakeServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 
 def test_an_answer_streams_in_and_ends_with_its_figures(page: Page, server: FakeServer) -> None:
@@ -186,11 +186,9 @@ def test_copy_takes_the_markdown(page: Page, server: FakeServer) -> None:
     server.answer = lambda _: Answer(["**bold**\n\n```python\nx = 1\n```\n"])
     answer = ask_and_wait(page, "write")
     answer.get_by_label("Copy answer").click()
-    page.wait_for_timeout(100)
-    assert page.evaluate("navigator.clipboard.readText()") == "**bold**\n\n```python\nx = 1\n```\n"
+    wait_for(page, lambda: page.evaluate("navigator.clipboard.readText()") == "**bold**\n\n```python\nx = 1\n```\n")
     answer.get_by_label("Copy code").click()
-    page.wait_for_timeout(100)
-    assert page.evaluate("navigator.clipboard.readText()") == "x = 1\n"
+    wait_for(page, lambda: page.evaluate("navigator.clipboard.readText()") == "x = 1\n")
 
 
 def test_settings_are_sent_kept_and_cleared(page: Page, server: FakeServer) -> None:

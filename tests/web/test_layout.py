@@ -13,7 +13,7 @@ from tests.web.fake_server import Answer, FakeServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 LONG = (
     "A very long word: " + "x" * 300 + " and a link https://example.com/" + "y" * 200 + "\n\n"

@@ -14,7 +14,7 @@ from tests.web.fake_server import Answer, FakeServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 CORPUS = {
     "lists": "Intro:\n\n1. one\n2. two\n\n   more of two\n3. three\n\n- a\n\n- b\n  - c\n\nE.\n\n* [ ] op\n* [x] ok\n",

@@ -13,7 +13,7 @@ from tests.web.fake_server import CAP, NUM_LAYERS, PLAN, Answer, FakeServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 MIB = 1024**2
 

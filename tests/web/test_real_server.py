@@ -15,7 +15,7 @@ from tests.web.real_server import RealServer, running
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 MIB = 1024**2
 QUESTION = "Count from one to twenty in words."

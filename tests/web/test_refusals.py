@@ -12,7 +12,7 @@ from tests.web.fake_server import Answer, FakeServer
 if TYPE_CHECKING:
     from playwright.sync_api import Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 TOO_LONG = {
     "code": "ContextFull",

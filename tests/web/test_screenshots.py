@@ -20,7 +20,7 @@ from tests.web.real_server import RealServer, running
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
 QUESTIONS = ("What is the capital of France?", "Write a Python function that adds two numbers.")
 PICTURES = {

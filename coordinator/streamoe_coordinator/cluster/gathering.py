@@ -30,20 +30,27 @@ _GRACE_S = 0.3
 _POLL_S = 0.2
 _UNMEASURED_LAYER_S = 0.001
 
+# From the ready nodes of the model to a band of this process that completes them, or None.
+Fill = Callable[[Sequence[NodeFacts]], Seat | None]
+
 
 @dataclass(frozen=True, slots=True)
 class Gathered:
-    """The nodes that make the model, and where each answers, the best address first."""
+    """The nodes that make the model, and where each answers, the best address first. here: a band of this process
+    among them."""
 
     assembly: Assembly
     addresses: dict[str, tuple[Measured, ...]]
+    here: Seat | None = None
 
     def seats(self, dialer: Dialer) -> tuple[Seat, ...]:
         """The chain's seats, in layer order."""
-        return tuple(
-            seat_of(dialer, facts, [entry.place for entry in self.addresses[facts.node_id]])
-            for facts in self.assembly.bands
-        )
+        return tuple(self._seat(dialer, facts) for facts in self.assembly.bands)
+
+    def _seat(self, dialer: Dialer, facts: NodeFacts) -> Seat:
+        if self.here is not None and facts.node_id == self.here.facts.node_id:
+            return self.here
+        return seat_of(dialer, facts, [entry.place for entry in self.addresses[facts.node_id]])
 
 
 def seat_of(dialer: Dialer, facts: NodeFacts, places: Sequence[Place]) -> Seat:
@@ -63,10 +70,11 @@ class Gathering:
         fingerprint: str | None = None,
         tell: Callable[[str], None] = lambda _: None,
         last_known: LastKnown | None = None,
+        fill: Fill | None = None,
     ) -> None:
         self._discovery, self._access, self._static = discovery, access, tuple(static)
         self._fingerprint, self._tell = fingerprint, tell
-        self._last_known = last_known or LastKnown()
+        self._last_known, self._fill = last_known or LastKnown(), fill
         self._told = ""
 
     def wait(self, timeout_s: float) -> Gathered | None:
@@ -82,8 +90,7 @@ class Gathering:
                 assembly = choose(nodes, self._fingerprint)
             except ClusterError as error:
                 if self._is_over(nodes, waited_s, timeout_s):
-                    self._raise_unless_alone(nodes, error)
-                    return None
+                    return self._filled(nodes, error)
                 self._say(nodes, error)
             else:
                 # A better choice may be one answer away.
@@ -98,6 +105,16 @@ class Gathering:
         if not mine and not self._static:
             return waited_s > min(timeout_s, FIRST_LOOK_S)
         return waited_s > timeout_s
+
+    def _filled(self, nodes: Sequence[SeenNode], error: ClusterError) -> Gathered | None:
+        """What is there with what this process adds; None when nothing is there."""
+        mine = [seen.facts for seen in self._of_model(nodes) if seen.facts.state in ("ready", "busy")]
+        here = self._fill(mine) if mine and self._fill and isinstance(error, NodesDoNotTile) else None
+        if here is None:
+            self._raise_unless_alone(nodes, error)
+            return None
+        assembly = choose(nodes, self._fingerprint, here.facts)
+        return self._with_addresses(assembly, nodes, here)
 
     def _raise_unless_alone(self, nodes: Sequence[SeenNode], error: ClusterError) -> None:
         silent = [entry for entry in self._discovery.silent() if entry.is_static]
@@ -123,18 +140,19 @@ class Gathering:
             self._told = line
             self._tell(line)
 
-    def _with_addresses(self, assembly: Assembly, nodes: Sequence[SeenNode]) -> Gathered:
+    def _with_addresses(self, assembly: Assembly, nodes: Sequence[SeenNode], here: Seat | None = None) -> Gathered:
         places = {seen.facts.node_id: seen.places for seen in nodes}
-        chosen = {facts.node_id: places[facts.node_id] for facts in assembly.bands}
+        chosen = {f.node_id: places[f.node_id] for f in assembly.bands if f.node_id in places}
         addresses = measure_nodes(self._access, chosen)
         self._last_known.save(
             {node_id: [entry.place for entry in measured if entry.speed] for node_id, measured in addresses.items()}
         )
-        return Gathered(assembly, addresses)
+        return Gathered(assembly, addresses, here)
 
 
-def choose(nodes: Sequence[SeenNode], fingerprint: str | None = None) -> Assembly:
-    """The best bands of the nodes around, each with what it measured of itself and its distance.
+def choose(nodes: Sequence[SeenNode], fingerprint: str | None = None, here: NodeFacts | None = None) -> Assembly:
+    """The best bands of the nodes around, each with what it measured of itself and its distance; here: a band of this
+    process beside them.
 
     Raises what `assemble` raises.
     """
@@ -144,6 +162,7 @@ def choose(nodes: Sequence[SeenNode], fingerprint: str | None = None) -> Assembl
 
     def band_s(facts: NodeFacts) -> float:
         own_s = facts.token_s or typical_s * (facts.last_layer - facts.first_layer + 1)
-        return own_s + rtt_s[facts.node_id]
+        return own_s + rtt_s.get(facts.node_id, 0.0)
 
-    return assemble((seen.facts for seen in nodes), fingerprint=fingerprint, band_s=band_s)
+    around = [seen.facts for seen in nodes]
+    return assemble(around if here is None else [*around, here], fingerprint=fingerprint, band_s=band_s)

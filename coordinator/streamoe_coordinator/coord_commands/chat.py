@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +20,11 @@ from ..opening import EngineFlags
 from ..talking import Ask
 
 if TYPE_CHECKING:
+    from streamoe_proto.messages import NodeFacts
+
+    from ..cluster.ports import Seat
     from ..coord_talk import Files
+    from ..local_help import LocalHelp
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +98,33 @@ def chat(
 def talk(flags: Flags, ask: Ask, files: Files) -> str:
     """Find nodes, or open the band here; then answer or converse. Returns why the last answer ended, or ""."""
     from ..coord_talk import talk_over_chain
+    from ..local_help import LocalHelp
 
-    with looking(_look_of(flags)) as found:
-        gathered = found.gather(tell_on_stderr)
+    with ExitStack() as open_things:
+        found = open_things.enter_context(looking(_look_of(flags)))
+        helper, fill = None, None
+        if flags.engine.budget is not None:
+            helper = open_things.enter_context(LocalHelp(flags.engine, flags.model))
+            fill = partial(_fill, helper)
+        gathered = found.gather(tell_on_stderr, fill)
         if gathered is not None:
-            return talk_over_chain(found, gathered, flags.model, flags.given, ask, files)
+            return talk_over_chain(found, gathered, flags.model, flags.given, ask, files, helper)
     if flags.engine.budget is None:
         raise NodeUnreachable(
             "no node of this model answers here" if flags.model else "no node announces itself here",
             "start streamoe-node, name nodes with --node host:port, or run the model in this process with --budget",
         )
     return _talk_alone(flags, ask, files)
+
+
+def _fill(helper: LocalHelp, nodes: Sequence[NodeFacts]) -> Seat | None:
+    from ..local_help import the_gap
+
+    gap = the_gap(nodes)
+    if gap is None:
+        return None
+    tell_on_stderr(f"layers {gap[0]}-{gap[1]} are on no node: opening them in this process")
+    return helper.open(gap, nodes[0])
 
 
 def _look_of(flags: Flags) -> LookFlags:

@@ -81,6 +81,18 @@ def test_no_node_and_a_budget_is_one_machine(
 
 
 @pytest.mark.slow
+def test_missing_layers_are_opened_here_where_a_budget_is_given(
+    run_coord: RunCoord, two_nodes: list[str], embedded_folder: Path, alone: list[int]
+) -> None:
+    here = ["--budget", BUDGET, "--model", embedded_folder, "--wait", 0.5]
+    for node, layers in ((two_nodes[:2], [8, 15]), (two_nodes[2:], [0, 7])):
+        said = answer(run_coord, "chat", *node, *here, *ASK)
+        assert said["token_ids"] == alone
+        own = next(entry for entry in said["nodes"] if entry["name"] == "this process")
+        assert own["first_layer"] == layers[0] and own["peak_bytes"] <= own["cap_bytes"]
+
+
+@pytest.mark.slow
 def test_nodes_are_remembered_and_other_models_are_none(
     run_coord: RunCoord, two_nodes: list[str], alone: list[int], small_folder: Path
 ) -> None:
