@@ -27,6 +27,7 @@ import httpx2
 
 WORDS = ("river", "fox", "lamp", "mountain", "letter", "clock", "bread", "song", "window", "horse", "cloud", "key")
 NUM_PROMPTS = 24
+OUTCOMES = {200: "finished", 499: "hung up", 429: "told to come again"}
 
 
 @dataclass
@@ -137,10 +138,9 @@ async def soak(url: str, pid: int, num_clients: int, minutes: float) -> bool:
     )
     print(f"requests {after['requests']}, totals {after['totals']}, checkpoints {after['checkpoints']}")
     is_idle = after["requests"]["running"] == after["requests"]["waiting"] == 0
-    known = {"finished", "hung up", "told to come again"}
     return (
         not tally.wrong
-        and set(tally.outcomes) <= known
+        and set(tally.outcomes) <= set(OUTCOMES.values())
         and tally.outcomes["finished"] > 0
         and after["peak_bytes"] <= after["budget_bytes"]
         and is_idle

@@ -381,6 +381,29 @@ def test_progress_comes_every_second_while_the_step_moves_and_not_when_it_is_stu
     assert 30 <= len(told) <= 37
 
 
+def test_step_that_waits_behind_another_session_is_told_that_the_node_lives() -> None:
+    node = Node(stuck_s=15)
+    busy, patient = node.open("busy"), node.open("patient")
+    busy.take(), patient.take()
+    patient_step = step_of(1, [], [2])
+
+    def long(layer: int) -> None:
+        if layer == 0 and not patient.frames and node.core.state() == "busy":
+            patient.attachment.receive(patient_step)
+        for _ in range(8):
+            node.clock.at_s += 0.5
+            node.core.tick()
+
+    node.band.before = long
+    busy.attachment.receive(step_of(1, [], [1]))
+    assert node.core.run_next()
+    told = patient.take()
+    assert len(told) >= 10 and set(told) == {Progress(1, -1, 0)}
+    node.band.before = lambda layer: None
+    node.settle()
+    only_result(patient.take())
+
+
 def test_failing_disk_refuses_new_sessions_for_a_while_and_keeps_old_ones(tmp_path) -> None:
     node = Node()
     stream = node.open()

@@ -87,7 +87,7 @@ class BandLink:
         except ChannelLost as error:
             raise LinkTrouble(str(error)) from None
         except ChannelTimeout:
-            raise LinkTrouble(f"did not open the session within {timers.ready_s:.0f} s") from None
+            raise LinkTrouble(f"did not open the session within {self._clock.now_s() - now_s:.0f} s") from None
 
     def submit(self, step: Step) -> None:
         """Send a step; its own seq is replaced by the next one due. What fails here is told by answer()."""

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .band_session import BandSession
 
 
+_SHORTEST_ATTEMPT_S = 1.0
+
+
 @dataclass(slots=True)
 class _Replay:
     """What was run again to come back."""
@@ -70,9 +73,11 @@ class Ladder:
             else:
                 self._tell(seat, replay)
                 return answer
-            if not self._budget.left_s:
+            pause_s = backoff_s * self._random.uniform(0.5, 1.0)
+            # An attempt that has no time tells nothing: the causes stay those of attempts that had.
+            if self._budget.left_s < pause_s + _SHORTEST_ATTEMPT_S:
                 raise self._lost(f"not recovered within {self._budget.seconds:.0f} s")
-            session.shared.clock.sleep(min(self._budget.left_s, backoff_s * self._random.uniform(0.5, 1.0)))
+            session.shared.clock.sleep(pause_s)
             backoff_s = min(2 * backoff_s, session.shared.timers.backoff_most_s)
 
     # ---- which seat

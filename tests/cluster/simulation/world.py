@@ -50,7 +50,9 @@ class World:
 
     def kill(self, task: greenlet) -> None:
         """End a task where it waits."""
-        if not task.dead and task is not getcurrent():
+        if getcurrent() is not self._hub:
+            self.at(0.0, self.kill, task)  # who ends a task goes on himself
+        elif not task.dead:
             task.throw(GreenletExit)
 
     def sleep(self, seconds: float) -> None:

@@ -31,7 +31,9 @@ ALWAYS_RIGHT = ("/v1/models", "/api/tags", "/api/ps", "/api/version", "/health",
 @pytest.fixture(scope="module")
 def tiny_server(clean_environment: dict[str, str], small_folder: Path) -> Iterator[ServerProcess]:
     """A tiny random model with a short context, so that every answer is short."""
-    with ServerProcess(clean_environment, small_folder, "--budget", "300MiB", "--ctx", "96", "--alias", MODEL) as process:
+    with ServerProcess(
+        clean_environment, small_folder, "--budget", "300MiB", "--ctx", "96", "--alias", MODEL
+    ) as process:
         yield process
 
 

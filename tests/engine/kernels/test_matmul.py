@@ -42,11 +42,11 @@ def test_near_float64_and_the_same_bits_for_any_number_of_rows(
 
 
 @pytest.mark.parametrize("cols", [4096, 8192, 9216, 36864])
-@pytest.mark.parametrize("bits", [4, 8])
-def test_wide_rows(make_kernels: MakeKernels, cols: int, bits: int) -> None:
+@pytest.mark.parametrize(("bits", "group"), [(4, 32), (4, 64), (8, 32)])
+def test_wide_rows(make_kernels: MakeKernels, cols: int, bits: int, group: int) -> None:
     # More groups than are widened at once, for every number of outputs taken together.
     random, kernels = np.random.default_rng(cols), make_kernels(1)
-    packed, x = random_matrix(random, 13, cols, (bits, 32, "BF16")), inputs(random, 20, cols)
+    packed, x = random_matrix(random, 13, cols, (bits, group, "BF16")), inputs(random, 20, cols)
     out = product(kernels, packed.matrix, x)
     assert relative_error(out, x, packed.weights) < 5e-7
     for rows in (1, 2, 3, 4, 8, 9):

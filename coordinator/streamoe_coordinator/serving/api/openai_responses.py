@@ -115,7 +115,7 @@ class ResponseReply:
         assert ended is not None
         output: list[dict[str, Any]] = []
         if collected.reasoning:
-            output.append(reasoning_item(f"rs_{request.id}", collected.reasoning))
+            output.append(reasoning_item(f"rs_{request.id}_0", collected.reasoning))
         if collected.content or not collected.tool_calls:
             output.append(message_item(f"msg_{request.id}_{len(output)}", collected.content, collected.logprobs))
         for call in collected.tool_calls:

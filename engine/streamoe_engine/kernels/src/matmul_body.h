@@ -12,6 +12,7 @@ enum {
     SCALES = 1024,         /* scales widened at once, of all outputs together */
     AHEAD_BYTES = 4096,    /* how far ahead codes are prefetched: 27 GB/s on one thread, and 8 without */
     AHEAD_SCALES = 512,
+    LONE_COLS = 1024,      /* from where `lone` is faster than `direct` (measured) */
     STEP = 32,             /* inputs of a turn of the inner loops: divides every group */
     PANEL_K = 1024,        /* inputs of a panel: 32 KiB with 8 outputs, 16 with 4 */
     BLOCK_M = 24 * TILE_M, /* rows that pass one panel: with them, PANEL_K inputs stay in the second-level cache */
@@ -22,8 +23,8 @@ ST_FN const uint8_t *row_of(int bits, const st_matrix *w, int64_t n) {
 }
 
 /* Groups [first, first + count) of `outs` outputs from n, as to[output][group]. */
-static ST_TARGET __attribute__((noinline)) void widen_groups(const st_matrix *w, const void *from, int64_t n, int outs,
-                                                             int64_t first, int64_t count, float *to) {
+ST_FN void widen_inline(const st_matrix *w, const void *from, int64_t n, int outs, int64_t first, int64_t count,
+                        float *to) {
     const int64_t groups = w->cols / w->group;
     __builtin_prefetch((const char *)from + (n * groups + first) * (w->scale_type == ST_F32 ? 4 : 2) + AHEAD_SCALES);
     if (count == groups) {
@@ -31,6 +32,12 @@ static ST_TARGET __attribute__((noinline)) void widen_groups(const st_matrix *w,
         return;
     }
     for (int i = 0; i < outs; i++) st_widen(to + i * count, from, w->scale_type, (n + i) * groups + first, count);
+}
+
+/* The same for those who call it seldom: smaller code. */
+static ST_TARGET __attribute__((noinline)) void widen_groups(const st_matrix *w, const void *from, int64_t n, int outs,
+                                                             int64_t first, int64_t count, float *to) {
+    widen_inline(w, from, n, outs, first, count, to);
 }
 
 /* The accumulators sums[output * stride] of one row, added up into y. */
@@ -82,6 +89,40 @@ ST_FN void direct(int bits, int type, int outs, int rows, const st_matrix *w, in
     }
     for (int j = 0; j < rows; j++) finish(sums + j, rows, outs, w->bias ? w->bias + n : NULL, y + j * y_stride);
 }
+
+#ifdef ST_HAS_LONE
+/* TILE_N outputs from n of 4 bits in groups of 64, for one row: `direct` with a group's inputs held in registers. */
+static ST_TARGET __attribute__((noinline)) void lone(const st_matrix *w, int64_t n, const float *x, float *y) {
+    enum { GROUP = 64, HELD = GROUP / LANES };
+    float scales[SCALES], biases[SCALES];
+    vf sums[TILE_N];
+    for (int i = 0; i < TILE_N; i++) sums[i] = v_zero();
+    const int64_t groups = w->cols / GROUP, row_bytes = w->cols / 2, tile_bytes = row_bytes * TILE_N;
+    const int64_t ahead = (AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
+    const uint8_t *codes = row_of(4, w, n);
+    for (int64_t first = 0; first < groups; first += SCALES / TILE_N) {
+        const int64_t count = groups - first < SCALES / TILE_N ? groups - first : SCALES / TILE_N;
+        widen_inline(w, w->scales, n, TILE_N, first, count, scales);
+        widen_inline(w, w->biases, n, TILE_N, first, count, biases);
+        for (int64_t g = 0; g < count; g++, codes += GROUP / 2, x += GROUP) {
+            vf in[HELD];
+            for (int h = 0; h < HELD; h++) in[h] = v_lone_order(v_load(x + h * LANES));
+            if (g % 2 == 0) { /* a cache line is two groups */
+                for (int i = 0; i < TILE_N; i++) __builtin_prefetch(codes + i * row_bytes + ahead);
+            }
+            for (int i = 0; i < TILE_N; i++) {
+                const vgroup group = v_group(4, &scales[i * count + g], &biases[i * count + g]);
+                for (int h = 0; h < HELD; h++) {
+                    const vf weights = v_lone_weights(group, codes + i * row_bytes + h * LANES / 2);
+                    sums[i] = v_fma(weights, in[h], sums[i]);
+                }
+            }
+        }
+    }
+    for (int i = 0; i < TILE_N; i++) sums[i] = v_lone_back(sums[i]);
+    finish(sums, 1, TILE_N, w->bias ? w->bias + n : NULL, y);
+}
+#endif
 
 /* Weights of outputs [n, n + outs), inputs [k0, k0 + count), into a panel of vectors [count / LANES][TILE_N]. */
 ST_FN void unpack(int bits, int type, const st_matrix *w, int64_t n, int outs, int64_t k0, int64_t count,
@@ -160,6 +201,12 @@ ST_FN void direct_rows(int bits, int type, int outs, int64_t rows, const st_matr
 ST_FN void direct_outputs(int bits, int type, const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t m,
                           int64_t x_stride, float *y, int64_t y_stride) {
     const int short_rows = w->cols * bits / 8 * TILE_N <= AHEAD_BYTES;
+#ifdef ST_HAS_LONE
+    const int is_lone = bits == 4 && m == 1 && w->group == 64 && w->cols >= LONE_COLS;
+    for (; is_lone && outs >= TILE_N; outs -= TILE_N, n += TILE_N, y += TILE_N) {
+        lone(w, n, x, y);
+    }
+#endif
     for (; m == 1 && short_rows && outs >= TILE_N; outs -= TILE_N, n += TILE_N, y += TILE_N) {
         direct(bits, type, TILE_N, 1, w, n, x, x_stride, y, y_stride);
     }

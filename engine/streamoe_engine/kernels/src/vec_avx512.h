@@ -131,4 +131,24 @@ ST_FN vf v_weights(int bits, int type, vgroup group, const uint8_t *row, uint64_
     return v_fma(_mm512_cvtepi32_ps(q), group.low, group.high);
 }
 
+/* A lone row of x, where unpacking costs more than multiplying. Codes of 4 bits come by a broadcast load and a shift,
+ * which run on other ports of Intel's processors than the look-up does. Lane l then holds input 8 * (l % 2) + l / 2 of
+ * its sixteen, so x is put in that order first, and a sum is put back before its lanes are added: every lane adds what
+ * it always adds. */
+#define ST_HAS_LONE 1
+
+ST_FN vf v_lone_order(vf x) {
+    return _mm512_permutexvar_ps(_mm512_set_epi32(15, 7, 14, 6, 13, 5, 12, 4, 11, 3, 10, 2, 9, 1, 8, 0), x);
+}
+
+ST_FN vf v_lone_back(vf sums) {
+    return _mm512_permutexvar_ps(_mm512_set_epi32(15, 13, 11, 9, 7, 5, 3, 1, 14, 12, 10, 8, 6, 4, 2, 0), sums);
+}
+
+ST_FN vf v_lone_weights(vgroup group, const uint8_t *codes) {
+    const __m512i shifts = _mm512_set_epi32(28, 28, 24, 24, 20, 20, 16, 16, 12, 12, 8, 8, 4, 4, 0, 0);
+    const __m512i eight_bytes = _mm512_set1_epi64((int64_t)st_bytes(codes, 8));
+    return _mm512_permutexvar_ps(_mm512_srlv_epi32(eight_bytes, shifts), group.low);
+}
+
 #endif
