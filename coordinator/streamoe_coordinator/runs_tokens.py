@@ -12,21 +12,26 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import numpy as np
 
 from streamoe_engine.band import Want
-from streamoe_engine.plan import Plan
+from streamoe_engine.plan import Plan, PlanItem
 from streamoe_engine.telemetry import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class BandStatus:
-    """One band as its front ends show it. plan, snapshot, rtt_ms: None where nobody knows (yet); detail: a sentence
-    on what is wrong and what comes next, or ""."""
+    """One band as its front ends show it. items: its plan's rows, which sum to its cap; plan: the whole plan, of a band
+    of this process. rtt_ms: None where nobody knows (yet). detail: a sentence on what is wrong and what comes next, or
+    "".
+    """
 
     name: str
     first_layer: int
     last_layer: int
+    budget_bytes: int
+    footprint_bytes: int
+    peak_bytes: int
+    items: tuple[PlanItem, ...] = ()
     state: Literal["up", "suspect", "lost"] = "up"
     plan: Plan | None = None
-    snapshot: Snapshot | None = None
     rtt_ms: float | None = None
     detail: str = ""
 

@@ -72,16 +72,9 @@ class RecordFlow:
 
     def read_early(self, layer: LayerRecords, experts: Sequence[int]) -> None:
         """Begin reading what this layer may pick next, behind every demand; what is here already is left alone."""
-        reads = []
-        for expert in experts:
-            key = layer.key_base + expert
-            if self._tier.find(key) is not None:
-                continue
-            read = self._claim(layer, key)
-            if read is None:  # every landing slot is busy: guess less, never wait
-                break
-            self._early[key] = read
-            reads.append(read)
+        absent = [key for expert in experts if self._tier.find(key := layer.key_base + expert) is None]
+        reads = self._claim_all(layer, absent)  # where every landing slot is busy: guess less, never wait
+        self._early.update((read.key, read) for read in reads)
         self._reader.submit(reads, demand=False)
 
     def landed(self, layer: LayerRecords, placed: Placed) -> Iterator[list[int]]:
@@ -165,22 +158,22 @@ class RecordFlow:
     def _demand(self, layer: LayerRecords, placed: Placed) -> None:
         """Hurry guesses that turned out right, and read what nobody guessed."""
         guessed = list(placed.arriving.values())
-        misses = []
-        for position, slot in enumerate(placed.slots):
-            if slot < 0:
-                read = self._claim(layer, placed.keys[position])
-                assert read is not None, "the plan keeps a landing slot for every pick"
-                placed.arriving[position], placed.slots[position] = read, read.slot
-                misses.append(read)
+        slots, arriving = placed.slots, placed.arriving
+        absent = [position for position, slot in enumerate(slots) if slot < 0 and position not in arriving]
+        misses = self._claim_all(layer, [placed.keys[position] for position in absent])
+        assert len(misses) == len(absent), "the plan keeps a landing slot for every pick"
+        arriving.update(zip(absent, misses, strict=True))
+        for position, read in arriving.items():
+            slots[position] = read.slot
         self._reader.demand(guessed, misses)
 
-    def _claim(self, layer: LayerRecords, key: int) -> Read | None:
-        slot = self._tier.claim(key)
-        if slot is None:
-            return None
+    def _claim_all(self, layer: LayerRecords, keys: Sequence[int]) -> list[Read]:
+        """Reads, not yet asked for, of the first of these records: as many as there are landing slots."""
         stride = layer.entry.record.stride_bytes
-        view = self._pool.slot_bytes_view(slot)[:stride]
-        return Read(key, slot, layer.file, (key - layer.key_base) * stride, view)
+        return [
+            Read(key, slot, layer.file, (key - layer.key_base) * stride, self._pool.slot_bytes_view(slot)[:stride])
+            for key, slot in zip(keys, self._tier.claim_all(keys), strict=False)
+        ]
 
     def _take_early(self, key: int) -> Read:
         read = self._early.pop(key, None) or self._parked.pop(key, None)
@@ -216,10 +209,9 @@ class RecordFlow:
 
     def _refill(self, layer: LayerRecords, absent: deque[int], flying: deque[Read]) -> bool:
         """Ask for as many records as there are slots for; True when none is left to ask for."""
-        reads = []
-        while absent and (read := self._claim(layer, absent[0])) is not None:
+        reads = self._claim_all(layer, absent)
+        for _ in reads:
             absent.popleft()
-            reads.append(read)
         self._reader.submit(reads, demand=True)
         flying.extend(reads)
         return not absent

@@ -57,12 +57,16 @@ class Tier:
 
     def claim(self, key: int) -> int | None:
         """A landing slot, empty or of least worth, now `key`'s; None when all are held. What lay there is forgotten."""
-        if not self._landing:
-            return None
-        slot = self._landing.pop(self._cheapest())
-        self.forget(slot)
-        self._slot_of[key], self._key_of[slot] = slot, key
-        return slot
+        return next(iter(self.claim_all([key])), None)
+
+    def claim_all(self, keys: Sequence[int]) -> list[int]:
+        """Landing slots for the first of these experts, as many as there are: claimed one after the other."""
+        slots = self._cheapest(min(len(keys), len(self._landing)))
+        for slot, key in zip(slots, keys, strict=False):
+            self._landing.remove(slot)
+            self.forget(slot)
+            self._slot_of[key], self._key_of[slot] = slot, key
+        return slots
 
     def forget(self, slot: int) -> None:
         """The slot's content is no expert any more."""
@@ -138,10 +142,15 @@ class Tier:
         self._hot_position = {slot: position for position, slot in enumerate(self._hot_slots)}
         self._empty = [position for position, key in enumerate(keys) if key == _NOBODY][::-1]
 
-    def _cheapest(self) -> int:
-        # A position in _landing; the oldest of equals.
+    def _cheapest(self, count: int) -> list[int]:
+        """Landing slots, empty ones first, then those of least worth; the oldest of equals."""
         keys = [self._key_of[slot] for slot in self._landing]
-        return keys.index(_NOBODY) if _NOBODY in keys else int(self._policy.worth(np.array(keys)).argmin())
+        cheapest = [slot for slot, key in zip(self._landing, keys, strict=True) if key == _NOBODY][:count]
+        if len(cheapest) < count:
+            full = [slot for slot, key in zip(self._landing, keys, strict=True) if key != _NOBODY]
+            worth = self._policy.worth(np.array([self._key_of[slot] for slot in full]))
+            cheapest += [full[at] for at in worth.argsort(kind="stable")[: count - len(cheapest)].tolist()]
+        return cheapest
 
     def _victim(self, key: int) -> int | None:
         return self._policy.victim(self._hot_keys, key) if self._hot_slots else None

@@ -198,9 +198,12 @@ def test_addresses_are_tried_in_their_order():
 
 
 def test_a_place_where_another_node_is_now_is_no_way_to_the_first():
-    with toy_servers((0, 11)) as (server,), GrpcDialer(Access()) as dialer:
-        with pytest.raises(ChannelLost, match="is now the node node-0"):
-            dialer.node_facts(Target("gone", "gone", (f"127.0.0.1:{server.port}",)), 5.0)
+    with (
+        toy_servers((0, 11)) as (server,),
+        GrpcDialer(Access()) as dialer,
+        pytest.raises(ChannelLost, match="is now the node node-0"),
+    ):
+        dialer.node_facts(Target("gone", "gone", (f"127.0.0.1:{server.port}",)), 5.0)
 
 
 def test_a_listener_that_says_nothing_ends_with_the_timeout():

@@ -22,7 +22,7 @@ from streamoe_engine.errors import UsageError
 def test_good_forms(text: str, place: Place, is_loopback: bool) -> None:
     assert parse_place(text) == place
     assert place.is_loopback == is_loopback
-    assert parse_place(str(place)) == place
+    assert parse_place(str(place)) == place == parse_place(place.grpc_target)
 
 
 @pytest.mark.parametrize(

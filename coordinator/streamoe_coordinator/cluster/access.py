@@ -81,10 +81,10 @@ class Access:
         """A new channel; the caller closes it."""
         options = list(client_options())
         if door.node_id is None:
-            return grpc.insecure_channel(str(door.place), options=options)
+            return grpc.insecure_channel(door.place.grpc_target, options=options)
         assert self.credentials is not None
         named = [*options, *expects_node(door.node_id)]
-        return grpc.secure_channel(str(door.place), channel_credentials(self.credentials), options=named)
+        return grpc.secure_channel(door.place.grpc_target, channel_credentials(self.credentials), options=named)
 
     def forget(self, place: Place) -> None:
         """Whoever was there has gone: look again next time."""

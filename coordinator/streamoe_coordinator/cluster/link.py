@@ -8,7 +8,7 @@ trouble, and other bands.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -92,12 +92,12 @@ class BandLink:
     def submit(self, step: Step) -> None:
         """Send a step; its own seq is replaced by the next one due. What fails here is told by answer()."""
         assert self._step is None, "one step at a time"
-        self._step = replace(step, seq=self.last_seq + 1)
+        self._step = _numbered(step, self.last_seq + 1)
         self._send_step()
 
     def submit_again(self, step: Step) -> None:
         """Send a step that the node has done already, to get its kept result."""
-        self._step = replace(step, seq=self.last_seq)
+        self._step = _numbered(step, self.last_seq)
         self._send_step()
 
     def answer(self, patience_s: float | None = None) -> Answer:
@@ -254,3 +254,7 @@ def _bytes_of(content: np.ndarray | TopWords | None) -> int:
     if isinstance(content, TopWords):
         return content.ids.nbytes + content.logits.nbytes + FRAME_OVERHEAD_BYTES
     return (0 if content is None else content.nbytes) + FRAME_OVERHEAD_BYTES
+
+
+def _numbered(step: Step, seq: int) -> Step:
+    return Step(seq, step.position, step.inputs, step.want, step.prefix_hash, step.next_hash, step.top_k)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -49,6 +50,7 @@ class LocalBand:
         identity = Identity(f"here-{uuid.uuid4().hex[:11]}", uuid.uuid4().hex[:16], "this process")
         self._facts_maker = FactsMaker(Fixed(identity, manifest, fingerprint(manifest), plan, limits, {}))
         self._limits, self._target = limits, Target(identity.node_id, identity.name)
+        self._channels: weakref.WeakSet[LocalChannel] = weakref.WeakSet()
         self._compute = Compute(folder, options, self._make_core)
         self._is_closed = threading.Event()
         self._compute.start()
@@ -69,7 +71,9 @@ class LocalBand:
         core = self._compute.core
         if core is None or not self._compute.is_alive:
             raise ChannelLost("the band of this process is closed")
-        return LocalChannel(core, opening)
+        channel = LocalChannel(core, opening)
+        self._channels.add(channel)
+        return channel
 
     def node_facts(self, target: Target, timeout_s: float) -> NodeFacts:
         """As a node tells it."""
@@ -78,8 +82,10 @@ class LocalBand:
         return self._facts()
 
     def close(self) -> None:
-        """End the compute thread after its running step, and close the band."""
+        """End the streams at once, the compute thread after its running step, and close the band."""
         self._is_closed.set()
+        for channel in list(self._channels):
+            channel.end()
         self._compute.stop()
         self._compute.join(_CLOSE_S)
 
@@ -116,7 +122,7 @@ class LocalChannel:
     def __init__(self, core: NodeCore, opening: Open) -> None:
         self._frames: queue.SimpleQueue[FromNode | None] = queue.SimpleQueue()
         self._is_over = False
-        self._attachment: Attachment = core.attach(opening, self._frames.put, lambda: self._frames.put(None))
+        self._attachment: Attachment = core.attach(opening, self._frames.put, self.end)
 
     def send(self, frame: ToNode) -> None:
         """Hand a frame over. Raises ChannelLost."""
@@ -136,6 +142,10 @@ class LocalChannel:
             self._is_over = True
             raise ChannelLost("the band ended the stream")
         return frame
+
+    def end(self) -> None:
+        """Nothing more will come. Any thread."""
+        self._frames.put(None)
 
     def close(self) -> None:
         """End it. Never blocks."""

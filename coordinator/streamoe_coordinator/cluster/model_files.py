@@ -6,12 +6,15 @@ its fingerprint is the nodes'. Refuses to know what is done with the files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import fcntl
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import platformdirs
 
-from streamoe_engine.errors import StreamoeError
+from streamoe_engine.errors import ConversionFailed, StreamoeError
 from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.manifest import read_manifest
 from streamoe_node.errors import ClusterError, FingerprintMismatch, NodeUnreachable
@@ -21,6 +24,10 @@ from .access import Access
 from .band_pull import pull_text
 from .node_client import NodeClient
 from .places import Place
+from .pull_folder import write_failed
+
+_FETCH_S = 60.0  # some megabytes, also where another coordinator fetches them
+_POLL_S = 0.1
 
 
 def text_folder(model: Path | None, wanted: str, access: Access, places: Sequence[Place]) -> Path:
@@ -38,10 +45,35 @@ def text_folder(model: Path | None, wanted: str, access: Access, places: Sequenc
                 "give the folder that the nodes were started with, or leave --model out",
             )
         return folder
-    for folder in (embedded_target(), cached_text(wanted)):
-        if is_converted(folder) and _is_of(folder, wanted):
+    fetched = cached_text(wanted)
+    for folder in (embedded_target(), fetched):
+        if _is_of(folder, wanted):
             return folder
-    return _fetched(wanted, access, places)
+    with _alone(fetched):
+        return fetched if _is_of(fetched, wanted) else _fetched(wanted, access, places)
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Coordinators that start together fetch once. Raises ConversionFailed when it is not done in time."""
+    deadline_s = time.monotonic() + _FETCH_S
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        lock = target.with_name(f"{target.name}.lock").open("w")
+    except OSError as error:
+        raise write_failed(target, error) from error
+    with lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline_s:
+                    raise ConversionFailed(
+                        f"another process fetches {target} and has not ended in {_FETCH_S:.0f} s", "end it, ask again"
+                    ) from None
+                time.sleep(_POLL_S)
+        yield
 
 
 def cached_text(wanted: str) -> Path:
@@ -51,7 +83,7 @@ def cached_text(wanted: str) -> Path:
 
 def _is_of(folder: Path, wanted: str) -> bool:
     try:
-        return fingerprint(read_manifest(folder)) == wanted
+        return is_converted(folder) and fingerprint(read_manifest(folder)) == wanted
     except StreamoeError:
         return False
 

@@ -7,7 +7,7 @@ sessions as their tokens. Refuses to know why they were made and how a band gets
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,14 +17,24 @@ from .band_session import BandSession
 from .link import Answer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Wagon:
-    """A step with what it brings to the next band. want: what the last band shall answer."""
+    """A step on its way. step: as it entered; load: what it brings to the next band; want: what the last shall answer."""
 
     bands: Sequence[BandSession]
     step: Step
     want: StepWant
     top_k: int = 0
+    load: np.ndarray = field(init=False)
+
+    def __post_init__(self) -> None:
+        """It enters with the step's own inputs."""
+        self.load = self.step.inputs
+
+    def asks(self, want: StepWant, top_k: int = 0) -> Step:
+        """The step for a band; its seq is the session's to choose."""
+        step = self.step
+        return Step(0, step.position, self.load, want, step.prefix_hash, step.next_hash, top_k)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +87,10 @@ class Pipeline:
                 left = output
             else:
                 assert isinstance(output, np.ndarray)
-                self._before[band + 1] = replace(wagon, step=replace(wagon.step, inputs=output))
+                wagon.load = output
+                self._before[band + 1] = wagon
         return answers, left
 
     def _asking(self, band: int, wagon: Wagon) -> Step:
-        if band < len(self._before) - 1:
-            return replace(wagon.step, want="hidden")
-        return replace(wagon.step, want=wagon.want, top_k=wagon.top_k)
+        is_last = band == len(self._before) - 1
+        return wagon.asks(wagon.want, wagon.top_k) if is_last else wagon.asks("hidden")

@@ -25,6 +25,11 @@ class Place:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
+    def grpc_target(self) -> str:
+        """For gRPC, which takes an interface's "%c0" for an escaped byte."""
+        return str(self).replace("%", "%25")
+
+    @property
     def is_loopback(self) -> bool:
         """Whether it is on this machine, as far as the text says."""
         if self.host == "localhost":

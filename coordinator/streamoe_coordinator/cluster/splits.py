@@ -62,6 +62,8 @@ def split_of(answer: Answer) -> BandSplit:
 def joined(splits: Sequence[BandSplit]) -> BandSplit:
     """The sum of several steps of one band; the last one's node."""
     last = splits[-1]
+    if len(splits) == 1:
+        return last
     names = ("queue_s", "compute_s", "wait_s", "wire_s", "read_bytes", "sent_bytes", "received_bytes")
     return BandSplit(last.layers, last.node, **{name: sum(getattr(split, name) for split in splits) for name in names})
 

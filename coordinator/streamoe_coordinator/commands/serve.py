@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamoe_engine.errors import PlanDoesNotFit
-from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.manifest import read_manifest
-from streamoe_engine.sizes import KIB, format_size, parse_size
+from streamoe_engine.sizes import format_size, parse_size
 
 from .. import options
 from ..edge import reported
@@ -22,36 +20,13 @@ from ..opening import EngineFlags, band_options
 if TYPE_CHECKING:
     from streamoe_engine.band import BandOptions
 
-    from ..serving.grammar import Grammars
-    from ..serving.local_band import LocalBand
+    from ..runs_tokens import RunsSequences
     from ..serving.run import Listening
-    from ..serving.security import Access
-    from ..text import Text
+    from ..serving.server import ServerFlags
 
 EMBEDDED_NAME = "streamoe-embedded"
 DEFAULT_SEQUENCES, DEFAULT_QUEUE, DEFAULT_PORT, DEFAULT_GRACE_S = 2, 64, 8080, 20.0
-# Measured with 200 clients at once: buffers of a connection, and the tasks that serve it.
-_CONNECTION_BYTES = 96 * KIB
-# A body is there as bytes, as text and as what is read of it; then its tokens, one prompt at a time.
-_COPIES_OF_A_BODY = 3
 _DEFAULT_CHECKPOINTS, _DEFAULT_CHECKPOINT_TOKENS = 2, 1024
-
-
-@dataclass(frozen=True, slots=True)
-class _Flags:
-    """What the command line says of the server."""
-
-    host: str
-    port: int
-    api_key: str | None
-    allow_host: str | None
-    cors_origin: str | None
-    queue: int
-    checkpoints: str | None
-    grace_s: float
-    alias: str | None
-    has_grammar: bool
-    log_json: bool
 
 
 def serve(
@@ -84,115 +59,82 @@ def serve(
 ) -> None:
     """Serve a model under a memory cap: OpenAI's, Anthropic's and Ollama's APIs, and a chat page."""
     with reported():
-        flags = _Flags(
-            host, port, api_key, allow_host, cors_origin, queue, checkpoints, grace, alias, grammar, log_json
+        from ..serving.server import ServerFlags
+
+        flags = ServerFlags(
+            host, port, api_key, allow_host, cors_origin, queue, grace, alias, has_grammar=grammar, log_json=log_json
         )
         engine = EngineFlags(
             budget, ctx, kv, None, chunk, guess, guess_width, policy, reader_threads, threads, backend, head, sequences
         )
-        _serve(model, engine, flags, may_convert=yes)
+        flags.access()
+        listening = flags.listen()
+        try:
+            folder = resolve_model(model, may_convert=yes)
+            name = EMBEDDED_NAME if model is None else model.resolve().name
+            serve_here(folder, name, engine, flags, listening, checkpoints, is_embedded=model is None)
+        finally:
+            listening.socket.close()
 
 
-def _serve(model: Path | None, engine: EngineFlags, flags: _Flags, *, may_convert: bool) -> None:
-    from ..serving.run import listen
-    from ..serving.security import Access
-
-    access = Access(flags.host, _listed(flags.allow_host), _listed(flags.cors_origin), flags.api_key or None)
-    access.check()
-    listening = listen(flags.host, flags.port)
-    try:
-        folder = resolve_model(model, may_convert=may_convert)
-        name = EMBEDDED_NAME if model is None else model.resolve().name
-        _run(folder, name, engine, flags, access, listening, is_embedded=model is None)
-    finally:
-        listening.socket.close()
-
-
-def _run(
+def serve_here(
     folder: Path,
     name: str,
     engine: EngineFlags,
-    flags: _Flags,
-    access: Access,
+    flags: ServerFlags,
     listening: Listening,
+    checkpoints: str | None,
     *,
     is_embedded: bool,
 ) -> None:
+    """Serve a model of this process until a signal. checkpoints: a size as typed, None for the usual one."""
     # All that costs memory is imported and loaded before the plan, which then counts it.
-    from ..sampling import default_params
-    from ..serving.app import make_app
-    from ..serving.bodies import MAX_BODY_BYTES, Bodies
-    from ..serving.fittings import ModelFittings
-    from ..serving.log import set_up
-    from ..serving.run import OTHER_CONNECTIONS
-    from ..serving.run import serve as run_server
-    from ..serving.scheduler import Scheduler, SchedulerOptions
-    from ..serving.served import Served
-    from ..serving.status import Watch
+    from ..serving.local_band import LocalBand
+    from ..serving.server import load_text_side, serve_model
     from ..terminal.tables import print_plan
     from ..text import load_text
 
-    set_up(as_json=flags.log_json)
     manifest = read_manifest(folder)
     text, text_bytes = load_text(folder)
-    grammars, grammar_bytes = _grammars(folder, manifest.vocab_size, text, flags.has_grammar)
-    num_connections = (engine.sequences or 1) + flags.queue + OTHER_CONNECTIONS
-    request_bytes = _COPIES_OF_A_BODY * MAX_BODY_BYTES + num_connections * _CONNECTION_BYTES
-    options, checkpoint_bytes = _band_options(
-        folder, engine, flags, text_bytes + grammar_bytes, request_bytes, is_embedded=is_embedded
-    )
-    scheduler = Scheduler(
-        lambda: _opened(folder, options),
-        text.tokenizer,
-        SchedulerOptions(max_waiting=flags.queue, checkpoint_bytes=checkpoint_bytes),
-    )
-    served = Served(
+    side = load_text_side(folder, manifest, text, text_bytes, has_grammar=flags.has_grammar)
+    num_sequences = engine.sequences or 1
+
+    def with_checkpoints(num_bytes: int) -> BandOptions:
+        extra = (("requests", flags.request_bytes(num_sequences)), ("checkpoints", num_bytes))
+        return band_options(engine, folder, side.num_bytes, is_embedded=is_embedded, extra_bytes=extra)
+
+    options, checkpoint_bytes = _chosen(folder, with_checkpoints, checkpoints)
+
+    @contextmanager
+    def opened() -> Iterator[RunsSequences]:
+        from streamoe_engine.band import Band
+
+        with Band.open(folder, options) as band:
+            yield LocalBand(band)
+
+    def show(band: RunsSequences) -> None:
+        for status in band.bands():
+            if status.plan is not None:
+                print_plan(status.plan, sys.stdout)
+
+    serve_model(
         name,
-        text,
-        ModelFittings(text, grammars),
-        scheduler,
-        default_params(folder),
-        manifest.vocab_size,
-        aliases=_listed(flags.alias),
-        family=manifest.family,
-        model_bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
-        digest=fingerprint(manifest),
-    )
-    watch = Watch(
-        served,
-        needs_key=access.api_key is not None,
-        max_waiting=flags.queue,
-        checkpoint_bytes=checkpoint_bytes,
-    )
-
-    def tell() -> None:
-        for band in scheduler.band.bands() if scheduler.band is not None else ():
-            if band.plan is not None:
-                print_plan(band.plan, sys.stdout)
-        print(f"serving {name} at {listening.url}", flush=True)
-
-    run_server(
-        make_app(served, access, watch, Bodies()),
+        side,
+        opened,
+        flags,
         listening,
-        scheduler,
-        max_connections=num_connections,
-        grace_s=flags.grace_s,
-        when_open=tell,
+        num_sequences=num_sequences,
+        checkpoint_bytes=checkpoint_bytes,
+        when_open=show,
     )
 
 
-def _band_options(
-    folder: Path, engine: EngineFlags, flags: _Flags, text_bytes: int, request_bytes: int, *, is_embedded: bool
-) -> tuple[BandOptions, int]:
+def _chosen(folder: Path, with_checkpoints: Callable[[int], BandOptions], given: str | None) -> tuple[BandOptions, int]:
     # The engine's options, and the bytes for checkpoints within them.
     from streamoe_engine.band import plan_for
 
-    def with_checkpoints(num_bytes: int) -> BandOptions:
-        extra = (("requests", request_bytes), ("checkpoints", num_bytes))
-        return band_options(engine, folder, text_bytes, is_embedded=is_embedded, extra_bytes=extra)
-
-    if flags.checkpoints is not None:
-        num_bytes = parse_size(flags.checkpoints)
+    if given is not None:
+        num_bytes = parse_size(given)
         return with_checkpoints(num_bytes), num_bytes
     num_bytes = _usual_checkpoint_bytes(folder, with_checkpoints(0))
     options = with_checkpoints(num_bytes)
@@ -219,28 +161,3 @@ def _usual_checkpoint_bytes(folder: Path, options: BandOptions) -> int:
         return _DEFAULT_CHECKPOINTS * snapshot_bytes(store.manifest, request, tokens)
     finally:
         store.close()
-
-
-@contextmanager
-def _opened(folder: Path, options: BandOptions) -> Iterator[LocalBand]:
-    from streamoe_engine.band import Band
-
-    from ..serving.local_band import LocalBand
-
-    with Band.open(folder, options) as band:
-        yield LocalBand(band)
-
-
-def _grammars(folder: Path, vocab_size: int, text: Text, is_wanted: bool) -> tuple[Grammars | None, int]:
-    from ..serving.grammar import GrammarMissing, load_grammars
-
-    if not is_wanted:
-        return None, 0
-    try:
-        return load_grammars(folder, vocab_size, sorted(text.tokenizer.eos_ids))
-    except GrammarMissing:
-        return None, 0  # a request that needs it is told how to install it
-
-
-def _listed(text: str | None) -> tuple[str, ...]:
-    return tuple(part.strip() for part in (text or "").split(",") if part.strip())

@@ -24,7 +24,7 @@ class Bodies:
 
     def __init__(self, max_bytes: int = MAX_BODY_BYTES) -> None:
         self.max_bytes = max_bytes
-        self._held_bytes = 0
+        self.held_bytes = 0
 
     @asynccontextmanager
     async def json_object(self, request: Request) -> AsyncIterator[dict[str, Any]]:
@@ -37,9 +37,9 @@ class Bodies:
             await self._check_announced(request)
             async for chunk in request.stream():
                 self._check(len(content) + len(chunk))
-                if self._held_bytes + len(chunk) > self.max_bytes:
+                if self.held_bytes + len(chunk) > self.max_bytes:
                     raise QueueFull("the requests being read fill their memory", retry_after_s=1)
-                self._held_bytes += len(chunk)
+                self.held_bytes += len(chunk)
                 taken_bytes += len(chunk)
                 content += chunk
             body = _parsed(bytes(content))
@@ -48,7 +48,7 @@ class Bodies:
         except ClientDisconnect as error:
             raise BadRequest("the request was cut short", "send it whole") from error
         finally:
-            self._held_bytes -= taken_bytes
+            self.held_bytes -= taken_bytes
 
     async def _check_announced(self, request: Request) -> None:
         announced = request.headers.get("content-length", "0")

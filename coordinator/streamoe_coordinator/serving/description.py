@@ -33,34 +33,36 @@ _TELLING: tuple[tuple[str, str, dict[str, str]], ...] = (
 _INTRODUCTION = """# The server's APIs
 
 `streamoe serve` answers at OpenAI's, Anthropic's and Ollama's endpoints; each makes the same request of the same
-scheduler. This page is made of the tables that the server reads requests by
-(`python -m streamoe_coordinator.serving.description`).
+scheduler. This page is made of the tables that the server reads requests by (`python -m
+streamoe_coordinator.serving.description`).
 
-- **A field is honoured as the table says, or the request is refused with 400**, naming the field in `param`. null is as
-  good as left out.
+- **A field is honoured as the table says, or the request is refused with 400**, naming the field in `param`. null is
+  as good as left out.
 - **A field that no table has is ignored** and named in the response header `X-Streamoe-Ignored`; within the objects
-  `options`, `stream_options`, `reasoning`, `text`, `thinking`, `output_config` and `chat_template_kwargs` it is refused.
-- **Errors** have a code (`ContextFull`, `QueueFull`, ...), a sentence with the figures, and a remedy (`next_step`), in the
-  form that the API's clients read. After the first byte of a stream they come within it. A full line answers 429 with
-  `Retry-After`; a prompt that does not fit the context 400 with both numbers, before anything is computed.
-- **Streams** carry comment lines (`: prefill {...}`, `: keepalive` each 10 s; Anthropic's `ping` instead), so that a long
-  prompt does not look like a dead server. A client that leaves ends its answer within one token, streaming or not.
+  `options`, `stream_options`, `reasoning`, `text`, `thinking`, `output_config` and `chat_template_kwargs` it is
+  refused.
+- **Errors** have a code (`ContextFull`, `QueueFull`, ...), a sentence with the figures, and a remedy (`next_step`),
+  in the form that the API's clients read. After the first byte of a stream they come within it. A full line answers
+  429 with `Retry-After`; a prompt that does not fit the context 400 with both numbers, before anything is computed.
+- **Streams** carry comment lines (`: prefill {...}`, `: keepalive` each 10 s; Anthropic's `ping` instead), so that a
+  long prompt does not look like a dead server. A client that leaves ends its answer within one token, streaming or
+  not.
 - **Sampling**: what a request leaves out is as the model's generation_config.json says. A seed gives the same answer
-  whoever else is served. Log-probabilities are the model's own, before penalties, mask and temperature. Stop sequences
-  are looked for in the content, not in thinking and tool calls.
+  whoever else is served. Log-probabilities are the model's own, before penalties, mask and temperature. Stop
+  sequences are looked for in the content, not in thinking and tool calls.
 - **Thinking** is `reasoning_content` (OpenAI), a thinking block (Anthropic), `thinking` (Ollama), never part of the
   content; an effort or a budget is an upper bound: at the bound the thinking is closed.
-- **Prefix reuse**: a prompt that begins as an earlier one, up to the end of its system message, of a message, or of an
-  answer, is read from there; `cached_tokens` tells how much. It never changes a token.
-- **`timings`** beside `usage`: seconds to the first token, tokens a second, waiting for the disk, hits, bytes read, peak.
-  Those of the band include whatever ran at the same time.
+- **Prefix reuse**: a prompt that begins as an earlier one, up to the end of its system message, of a message, or of
+  an answer, is read from there; `cached_tokens` tells how much. It never changes a token.
+- **`timings`** beside `usage`: seconds to the first token, tokens a second, waiting for the disk, hits, bytes read,
+  peak. Those of the band include whatever ran at the same time.
 - Images are refused (400): http(s) URLs are never fetched, and no model here has an image encoder yet.
-- Also: `GET /v1/models`, `/api/tags`, `/api/ps`, `/api/version`, `POST /api/show`, `GET /health`, `/ready`, `/metrics`
-  (Prometheus), `/api/telemetry` (server-sent events), `/openapi.json`.
+- Also: `GET /v1/models`, `/api/tags`, `/api/ps`, `/api/version`, `POST /api/show`, `GET /health`, `/ready`,
+  `/metrics` (Prometheus), `/api/telemetry` (server-sent events), `/openapi.json`.
 
-The server listens on this machine alone. `--host` with another address needs `--api-key`; `--cors-origin` lets pages of
-other sites ask; `--allow-host` names the server is also called by. No model folder's code is run, and chat templates run
-in a sandbox.
+The server listens on this machine alone. `--host` with another address needs `--api-key`; `--cors-origin` lets pages
+of other sites ask; `--allow-host` names the server is also called by. No model folder's code is run, and chat
+templates run in a sandbox.
 """
 
 

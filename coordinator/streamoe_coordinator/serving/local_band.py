@@ -89,5 +89,6 @@ class LocalBand:
 
     def bands(self) -> Sequence[BandStatus]:
         """The one there is."""
-        plan = self.plan
-        return [BandStatus("local", plan.first_layer, plan.last_layer, plan=plan, snapshot=self.telemetry())]
+        plan, now = self.plan, self.telemetry()
+        costs = (plan.budget_bytes, now.footprint_bytes, now.peak_bytes)
+        return [BandStatus("local", plan.first_layer, plan.last_layer, *costs, plan.items, plan=plan)]

@@ -40,7 +40,7 @@ class ServerCollector(Collector):
         yield GaugeMetricFamily("streamoe_budget_bytes", "the cap", look.budget_bytes or 0)
         plan = GaugeMetricFamily("streamoe_plan_bytes", "the plan's rows", labels=("node", "item"))
         for band in look.bands:
-            for item in band.plan.items if band.plan is not None else ():
+            for item in band.items:
                 plan.add_metric((band.name, item.name), item.num_bytes)
         yield plan
         yield GaugeMetricFamily("streamoe_footprint_bytes", "what the system says it costs", look.footprint_bytes)

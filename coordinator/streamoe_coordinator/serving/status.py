@@ -34,21 +34,17 @@ class Look:
     @property
     def budget_bytes(self) -> int | None:
         """The cap of this process, or of all bands together."""
-        return None if not self.bands else sum(s.budget_bytes for s in self._snapshots)
+        return sum(band.budget_bytes for band in self.bands) if self.bands else None
 
     @property
     def footprint_bytes(self) -> int:
         """What the systems say all bands' processes cost now."""
-        return sum(s.footprint_bytes for s in self._snapshots)
+        return sum(band.footprint_bytes for band in self.bands)
 
     @property
     def peak_bytes(self) -> int:
         """The sum of their peaks."""
-        return sum(s.peak_bytes for s in self._snapshots)
-
-    @property
-    def _snapshots(self) -> list[Snapshot]:
-        return [band.snapshot for band in self.bands if band.snapshot is not None]
+        return sum(band.peak_bytes for band in self.bands)
 
 
 class Watch:
@@ -136,19 +132,21 @@ class Watch:
 
 def band_json(band: BandStatus) -> dict[str, Any]:
     """One band, without its plan."""
-    snapshot = band.snapshot
     return {
         "name": band.name,
         "first_layer": band.first_layer,
         "last_layer": band.last_layer,
         "state": band.state,
         "rtt_ms": band.rtt_ms,
-        "budget_bytes": None if snapshot is None else snapshot.budget_bytes,
-        "footprint_bytes": None if snapshot is None else snapshot.footprint_bytes,
-        "peak_bytes": None if snapshot is None else snapshot.peak_bytes,
+        "budget_bytes": band.budget_bytes,
+        "footprint_bytes": band.footprint_bytes,
+        "peak_bytes": band.peak_bytes,
         "detail": band.detail,
     }
 
 
-def _plan_of(band: BandStatus) -> dict[str, Any] | None:
-    return None if band.plan is None else plan_json(band.plan)
+def _plan_of(band: BandStatus) -> dict[str, Any]:
+    if band.plan is not None:
+        return plan_json(band.plan)
+    items = [{"name": item.name, "bytes": item.num_bytes, "why": item.why} for item in band.items]
+    return {"schema": SCHEMA, "budget_bytes": band.budget_bytes, "items": items}

@@ -70,12 +70,12 @@ def ask_member(host: str, port: int, credentials: Credentials, timeout_s: float 
             der = connection.getpeercert(binary_form=True)
     except ssl.SSLError as error:
         raise CredentialsUnusable(
-            f"{host}:{port} shows no certificate of this cluster: {error.reason or error}",
+            f"{_shown(host, port)} shows no certificate of this cluster: {error.reason or error}",
             "pair that node (streamoe-node pair there, streamoe-coord pair here)",
         ) from error
     except OSError as error:
         raise NodeUnreachable(
-            f"{host}:{port} does not answer: {error.strerror or error}", "is `streamoe-node` running there?"
+            f"{_shown(host, port)} does not answer: {error.strerror or error}", "is `streamoe-node` running there?"
         ) from error
     assert der is not None
     return member_of(ssl.DER_cert_to_PEM_cert(der).encode())
@@ -88,3 +88,7 @@ def check_hello_id(expected: str, told: str) -> None:
             f"the node calls itself {told}, and {expected} was expected here",
             "restart that node, or pair it again: streamoe-node pair",
         )
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

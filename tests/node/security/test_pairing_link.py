@@ -115,11 +115,11 @@ def test_an_expired_code_ends_the_waiting(authority: Authority) -> None:
 def test_callers_that_talk_nonsense_or_nothing_stop_nobody(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing_link, "_TALK_S", 1.0)
+    monkeypatch.setattr(pairing_link, "_TALK_S", 2.0)
     code, told = OneTimeCode(new_code(), time.monotonic), []
     with waiting_node(code, told) as (port, outcome):
         with socket.create_connection(("127.0.0.1", port)) as silent:
-            silent.settimeout(5)
+            silent.settimeout(30)
             assert silent.recv(1) == b""  # it is hung up on
         with socket.create_connection(("127.0.0.1", port)) as rude:
             rude.sendall(b"GET / HTTP/1.1\r\n\r\n")
@@ -127,6 +127,7 @@ def test_callers_that_talk_nonsense_or_nothing_stop_nobody(
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         with socket.create_connection(("127.0.0.1", port)) as plain, context.wrap_socket(plain) as huge:
             huge.sendall((2**31).to_bytes(4, "big"))
+        monkeypatch.undo()
         dial(port, authority, code.code)
     assert isinstance(outcome[0], Credentials)
     assert len(told) == 3
