@@ -4,10 +4,10 @@
     python -m bench.python_overhead --profile       and where they go
     python -m bench.python_overhead --budget 160MiB misses too, of records of two pages
 
-The shape is Qwen3.6-35B's in what Python sees (40 layers, 256 experts, top 8); matrices are tiny. Each C function is
-replaced by one that returns at once and takes the same arguments, so that crossing into C is paid and its work is
-not (routing's is). Router logits are noise, new for each token. The time is the compute thread's own CPU time: neighbours
-on the machine and waits for reads are not in it.
+The shape is Qwen3.6-35B's in what Python sees (40 layers, 256 experts, top 8); matrices are tiny. Each C function that
+computes is replaced by one that returns at once and takes the same arguments, so that crossing into C is paid and its
+work is not; routing and reading are real. Router logits are noise, new for each token. The time is the compute thread's
+own CPU time: neighbours on the machine and waits for reads are not in it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from streamoe_engine.sizes import MIB, format_size
 from streamoe_proto.messages import NodeFacts
 
 from .cluster.addresses import Measured
-from .cluster.assembly import Assembly, missing_layers
+from .cluster.assembly import Assembly
+from .cluster.assembly_words import missing_layers
 from .cluster.predict import ASSUMPTIONS, BandPrediction, Prediction, advice
 from .cluster.roster import SeenNode, Silent
 from .cluster.splits import BandSplit

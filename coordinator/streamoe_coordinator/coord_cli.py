@@ -19,6 +19,7 @@ from .coord_commands.init import init
 from .coord_commands.nodes import nodes
 from .coord_commands.pair import pair
 from .coord_commands.plan import plan
+from .coord_commands.serve import serve
 from .coord_commands.snapshot import snapshot
 from .edge import EXIT_CODES
 
@@ -29,7 +30,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=EXIT_CODES,
 )
-for command in (chat, nodes, plan, init, pair, doctor):
+for command in (chat, serve, nodes, plan, init, pair, doctor):
     app.command(epilog=EXIT_CODES)(command)
 app.add_typer(snapshot, name="snapshot")
 

@@ -19,7 +19,7 @@ from streamoe_node.errors import FingerprintMismatch
 from streamoe_node.rows import GRPC_BYTES
 from streamoe_proto.messages import NodeFacts
 
-from .cluster.assembly import missing_layers
+from .cluster.assembly_words import missing_layers
 from .cluster.history import DEFAULT_HISTORY_BYTES
 from .cluster.local import LocalBand
 from .cluster.ports import Seat

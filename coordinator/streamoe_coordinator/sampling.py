@@ -62,7 +62,8 @@ class SamplingParams:
         _check("top-p", self.top_p, 0 < self.top_p <= 1, "more than 0 and at most 1")
         _check("top-k", self.top_k, self.top_k >= 0, "0 (off) or more")
         _check("min-p", self.min_p, 0 <= self.min_p <= 1, "from 0 to 1")
-        _check("repetition-penalty", self.repetition_penalty, 0.01 <= self.repetition_penalty <= 100, "from 0.01 to 100")
+        penalty = self.repetition_penalty
+        _check("repetition-penalty", penalty, 0.01 <= penalty <= 100, "from 0.01 to 100")
         _check("max-tokens", self.max_tokens, self.max_tokens is None or self.max_tokens >= 1, "1 or more")
         _check("seed", self.seed, self.seed is None or 0 <= self.seed < 1 << 64, "0 or more, below 2**64")
         for name in ("presence_penalty", "frequency_penalty"):

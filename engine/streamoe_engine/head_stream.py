@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from .manifest import TAIL_PART, Field, resident_file
 from .plan_head import RING_BLOCKS, StreamedHead, row_bytes, window_bytes
 from .pool import SlotPool
-from .reader import Read, Reader
+from .reader import Read, ReadsRecords
 from .sizes import round_up
 from .store import ModelStore
 from .uncached import ALIGNMENT, UncachedFile, aligned_buffer
@@ -50,7 +50,7 @@ class HeadStream:
     read_bytes, wait_s: what the passes have read so far, and how long the compute thread stood still for it.
     """
 
-    def __init__(self, store: ModelStore, head: StreamedHead, reader: Reader) -> None:
+    def __init__(self, store: ModelStore, head: StreamedHead, reader: ReadsRecords) -> None:
         """Raises the store's errors, and ReadFailed."""
         self._layout, self._num_kept, self._reader = head.layout, head.kept_blocks, reader
         self._file = store.open_records(resident_file(TAIL_PART))

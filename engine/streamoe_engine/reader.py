@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum, auto
+from typing import Any, Protocol
 
 from .errors import StreamoeError
 from .uncached import UncachedFile
@@ -32,13 +33,14 @@ class ReadState(Enum):
 class Read:
     """One record on its way into one slot. Only the reader changes `state` and `error`."""
 
-    __slots__ = ("error", "file", "is_demand", "key", "offset", "slot", "state", "view")
+    __slots__ = ("error", "file", "is_demand", "key", "native", "offset", "slot", "state", "view")
 
     def __init__(self, key: int, slot: int, file: UncachedFile, offset: int, view: memoryview) -> None:
         self.key, self.slot, self.file, self.offset, self.view = key, slot, file, offset, view
         self.state = ReadState.QUEUED
         self.is_demand = False
         self.error: StreamoeError | None = None
+        self.native: Any = None  # what a reader in C knows of it
 
     @property
     def is_done(self) -> bool:
@@ -46,8 +48,40 @@ class Read:
         return self.state is ReadState.DONE
 
 
+class ReadsRecords(Protocol):
+    """The reading threads. All calls belong to the compute thread."""
+
+    def submit(self, reads: Sequence[Read], *, demand: bool) -> None:
+        """Queue reads in the order given; demand goes before every guess that has not started."""
+
+    def demand(self, guessed: Sequence[Read], others: Sequence[Read]) -> None:
+        """Make guesses that turned out right part of the demand, and queue others behind them."""
+
+    def promote(self, reads: Iterable[Read]) -> None:
+        """Make guesses that turned out right, and have not started, part of the demand."""
+
+    def cancel(self, read: Read) -> bool:
+        """Take back a guess that has not started. False when it is too late."""
+        ...
+
+    def look(self, reads: Iterable[Read]) -> None:
+        """Bring the state of reads up to date; without that, or a wait, it may be an older one."""
+
+    def wait_for_any(self, reads: Sequence[Read]) -> None:
+        """Return when at least one is done, well or not."""
+
+    def wait_for_all(self, reads: Iterable[Read]) -> None:
+        """Return when all are done, well or not."""
+
+    def drain(self) -> None:
+        """Drop the queued reads and return when no thread is busy: no slot is written to afterwards."""
+
+    def close(self) -> None:
+        """Finish the reads that run, drop the queued ones, and end the threads."""
+
+
 class Reader:
-    """The reading threads. submit, cancel, promote and wait belong to the compute thread."""
+    """Reading by Python threads, where there is no library in C (native_reader). See ReadsRecords."""
 
     def __init__(self, num_threads: int = DEFAULT_READER_THREADS) -> None:
         self._lock = threading.Lock()
@@ -95,6 +129,9 @@ class Reader:
             self._guesses.remove(read)
             read.state = ReadState.CANCELLED
             return True
+
+    def look(self, reads: Iterable[Read]) -> None:
+        """Nothing: states are always up to date."""
 
     def wait_for_any(self, reads: Sequence[Read]) -> None:
         """Return when at least one is done, well or not."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from .manifest import ExpertLayer
 from .pool import SlotPool
-from .reader import Read, Reader
+from .reader import Read, ReadsRecords
 from .telemetry import Counters
 from .tier import Tier, ring_slots
 from .uncached import UncachedFile
@@ -44,7 +44,7 @@ class Placed:
 class RecordFlow:
     """Brings records into slots. All calls come from the compute thread."""
 
-    def __init__(self, pool: SlotPool, tier: Tier, reader: Reader, num_landing: int) -> None:
+    def __init__(self, pool: SlotPool, tier: Tier, reader: ReadsRecords, num_landing: int) -> None:
         self._pool, self._tier, self._reader, self._num_landing = pool, tier, reader, num_landing
         # Reads begun early and not yet known to be right or wrong, and wrong ones a thread is still busy with.
         self._early: dict[int, Read] = {}
@@ -192,6 +192,8 @@ class RecordFlow:
                 layer.counters.guesses += 1
                 layer.counters.wasted += 1
                 layer.counters.read_bytes += layer.entry.record.stride_bytes
+        if self._parked:
+            self._reader.look(self._parked.values())
         for key in [key for key, read in self._parked.items() if read.is_done and key not in picked]:
             self._unpark(key)
 

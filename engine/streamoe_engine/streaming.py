@@ -11,10 +11,11 @@ from itertools import pairwise
 
 from .experts import ExpertMath, ExpertStreamer, Recorder, StreamedLayer
 from .manifest import ExpertLayer
+from .native_reader import make_reader
 from .plan_types import Plan
 from .policies import Policy, PolicyName, make_policy
 from .pool import SlotPool
-from .reader import Reader
+from .reader import ReadsRecords
 from .record_flow import LayerRecords, RecordFlow
 from .store import ModelStore
 from .telemetry import Counters
@@ -28,7 +29,7 @@ class Streaming:
     entries: tuple[ExpertLayer, ...]
     pool: SlotPool
     policy: Policy
-    reader: Reader
+    reader: ReadsRecords
     flow: RecordFlow
     records: dict[int, LayerRecords]
 
@@ -66,6 +67,6 @@ def open_streaming(store: ModelStore, plan: Plan, policy_name: PolicyName, reade
     }
     pool = SlotPool(plan.slots, plan.slot_bytes)
     policy = make_policy(policy_name, manifest.num_layers, keys_a_layer)
-    reader = Reader(reader_threads)
+    reader = make_reader(reader_threads)
     flow = RecordFlow(pool, Tier(plan.slots, plan.landing_slots, policy), reader, plan.landing_slots)
     return Streaming(entries, pool, policy, reader, flow, records)

@@ -68,6 +68,10 @@ class UncachedFile:
         if not self.is_direct:
             _give_pages_back(self._fd, offset, wanted)
 
+    def fileno(self) -> int:
+        """The descriptor, for who reads by himself."""
+        return self._fd
+
     def close(self) -> None:
         """Close the descriptor; reading afterwards is a mistake."""
         if self._fd >= 0:

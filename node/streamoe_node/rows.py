@@ -20,7 +20,7 @@ GRPC_BYTES = 12 * MIB
 DEFAULT_MAX_SESSIONS, DEFAULT_CREDITS = 4, 2
 _CONVERTING = 3
 _SNAPSHOT_CHUNKS_BYTES = 2 * MIB  # two chunks on their way between disk and network
-_MOST_STEP_TOKENS, _FEWEST_STEP_TOKENS = 2048, 64
+_MOST_STEP_TOKENS, FEWEST_STEP_TOKENS = 2048, 64
 _MOST_SHARE = 12  # left to itself, a node gives frames at most this part of its cap
 
 
@@ -70,6 +70,6 @@ def default_step_tokens(manifest: Manifest, request: PlanRequest, network: Netwo
     most = min(_MOST_STEP_TOKENS, request.ctx_tokens)
     tokens = most
     frames = network.max_sessions * (network.credits + 3) + 2 * _CONVERTING
-    while tokens > _FEWEST_STEP_TOKENS and frames * frame_bytes(manifest, tokens) > request.budget_bytes // _MOST_SHARE:
+    while tokens > FEWEST_STEP_TOKENS and frames * frame_bytes(manifest, tokens) > request.budget_bytes // _MOST_SHARE:
         tokens //= 2
     return tokens

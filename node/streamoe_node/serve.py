@@ -5,7 +5,6 @@ Owns the order of refusals (usage, exposure, plan, port) and the signals. Refuse
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -18,8 +17,8 @@ from types import FrameType
 import grpc
 import platformdirs
 
-from streamoe_engine.band import plan_request
-from streamoe_engine.errors import UsageError
+from streamoe_engine.band import BandOptions, plan_request
+from streamoe_engine.errors import PlanDoesNotFit, UsageError
 from streamoe_engine.store import ModelStore
 
 from .identity import Identity, take_identity
@@ -27,8 +26,9 @@ from .life import Door, Moment, Node, NodePlan, plan_node
 from .models import resolve_model
 from .opening import EngineFlags, band_options
 from .report import Report, warn
-from .rows import DEFAULT_CREDITS, Network, default_step_tokens, network_rows
+from .rows import DEFAULT_CREDITS, FEWEST_STEP_TOKENS, Network, default_step_tokens, network_rows
 from .security import exposure
+from .security.authority import cluster_hash
 from .security.credentials import server_credentials
 from .security.folder import has_credentials, load_credentials, node_folder
 from .supervise import supervisor_bytes
@@ -99,7 +99,20 @@ def _planned(ask: Ask, flags: EngineFlags, folder: Path) -> NodePlan:
     # A missing cap is answered with the smallest one, in which sessions and frames count.
     rows = network_rows(store.manifest, request, network, supervisor_bytes())
     options = band_options(flags, folder, 0, is_embedded=ask.model is None, extra_bytes=rows)
-    return plan_node(folder, replace(options, extra_bytes=()), network)
+    return _fitting(folder, replace(options, extra_bytes=()), network, may_shrink=ask.step_tokens is None)
+
+
+def _fitting(folder: Path, options: BandOptions, network: Network, *, may_shrink: bool) -> NodePlan:
+    """The plan; where the cap is too small for it, frames give way to the band. Raises PlanDoesNotFit: then even with
+    the smallest frames, so that the cap it names is one that works.
+    """
+    while True:
+        try:
+            return plan_node(folder, options, network)
+        except PlanDoesNotFit:
+            if not may_shrink or network.step_tokens <= FEWEST_STEP_TOKENS:
+                raise
+            network = replace(network, step_tokens=max(FEWEST_STEP_TOKENS, network.step_tokens // 2))
 
 
 def _door(ask: Ask, who: Identity) -> Door:
@@ -117,8 +130,7 @@ def _credentials(who: Identity) -> tuple[grpc.ServerCredentials | None, str]:
     if not has_credentials(folder):
         return None, ""
     found = load_credentials(folder)
-    cluster = hashlib.sha256(found.authority_pem).hexdigest()[:16]
-    return server_credentials(found, who.node_id), cluster
+    return server_credentials(found, who.node_id), cluster_hash(found.authority_pem)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from streamoe_proto.channel_options import server_options
 from streamoe_proto.v1 import events_pb2_grpc, node_pb2_grpc, snapshot_pb2_grpc
 
 from .errors import PortInUse
+from .security.roles import CoordinatorsOnly
 from .services.band import SERVICE, BandService
 from .services.events import EventsService
 from .services.node import NodeService
@@ -54,6 +55,7 @@ class Server:
         self._server = grpc.server(
             self._pool,
             handlers=[services.band.handler()],
+            interceptors=[] if credentials is None else [CoordinatorsOnly()],
             options=server_options(max_frame_bytes),
             # What is over waits for no thread: it is refused at once.
             maximum_concurrent_rpcs=num_calls,

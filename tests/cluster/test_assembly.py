@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamoe_coordinator.cluster.assembly import Assembly, assemble, missing_layers
+from streamoe_coordinator.cluster.assembly import Assembly, assemble
+from streamoe_coordinator.cluster.assembly_words import missing_layers
 from streamoe_node.errors import (
     DuplicateNode,
     FingerprintMismatch,

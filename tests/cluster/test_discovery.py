@@ -29,6 +29,7 @@ from streamoe_node.errors import (
 )
 from streamoe_node.security.authority import Authority, Member
 from streamoe_node.security.credentials import server_credentials
+from streamoe_node.security.folder import save_credentials
 from streamoe_proto.announcement import SERVICE_TYPE, Announcement
 from streamoe_proto.messages import NodeFacts
 from tests.cluster.facts import node
@@ -127,6 +128,20 @@ def test_a_cluster_of_our_own_is_spoken_to_by_tls(authority: Authority) -> None:
         strangers = Access(Authority.create("x", NOW).issue(Member("coordinator", "desk"), NOW))
         with NodeClient(strangers, here(port)) as client, pytest.raises(ClusterError):
             client.facts()
+
+
+def test_the_users_credentials_are_the_clusters_or_else_a_nodes(authority: Authority, tmp_path: Path) -> None:
+    cluster, node_folder = tmp_path / "cluster", tmp_path / "node" / "a"
+    assert Access.of_user(folders=[cluster, node_folder]).credentials is None
+    save_credentials(node_folder, authority.issue(Member("node", "a"), NOW))
+    found = Access.of_user(folders=[cluster, node_folder]).credentials
+    assert found is not None and found.member == Member("node", "a")
+    save_credentials(cluster, authority.issue(Member("coordinator", "desk"), NOW))
+    found = Access.of_user(folders=[cluster, node_folder]).credentials
+    assert found is not None and found.member.role == "coordinator"
+    (cluster / "member.crt").write_text("nonsense")
+    with pytest.raises(CredentialsUnusable):
+        Access.of_user(folders=[cluster, node_folder])
 
 
 def test_plain_speech_stays_on_this_machine(authority: Authority) -> None:

@@ -178,14 +178,15 @@ def test_this_process_fills_a_gap(tmp_path: Path) -> None:
 class ToyHere:
     """A band that nobody announces."""
 
-    def __init__(self, layers: tuple[int, int]) -> None:
-        self.server = ToyServer(toy_facts("here", layers), toy_band(layers))
+    def __init__(self, layers: tuple[int, int], name: str = "here") -> None:
+        self.server = ToyServer(toy_facts(name, layers), toy_band(layers))
 
     def __enter__(self) -> ToyHere:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.server.kill()
+        if self.server.core is not None:
+            self.server.kill()
 
 
 def test_another_node_takes_over_where_one_died(tmp_path: Path) -> None:
@@ -193,11 +194,11 @@ def test_another_node_takes_over_where_one_died(tmp_path: Path) -> None:
     notices: list[Notice] = []
     with ExitStack() as running:
         servers = running.enter_context(toy_servers(*TWO))
-        spare = running.enter_context(ToyHere(TWO[0])).server
-        other = running.enter_context(ToyHere((0, 4))).server  # not the same layers
+        spare = running.enter_context(ToyHere(TWO[0], "spare")).server
+        other = running.enter_context(ToyHere((0, 4), "other")).server  # not the same layers
         around = running.enter_context(looked(tmp_path, [*servers, spare, other]))
         dialer = running.enter_context(GrpcDialer(around.access))
-        around.discovery.wait(lambda nodes: len(nodes) >= 3, 10)
+        around.discovery.wait(lambda nodes: len(nodes) == 4, 10)
         gathered = around.gather()
         assert gathered is not None
         model = gathered.assembly.first
@@ -219,4 +220,3 @@ def test_another_node_takes_over_where_one_died(tmp_path: Path) -> None:
             assert tuple(chosen) == answer_of(PROMPT, 6)
             moved = [notice for notice in notices if isinstance(notice, BandRecovered)]
             assert len(moved) == 1 and moved[0].node != moved[0].node_before
-        running.pop_all().close() if first in servers else None

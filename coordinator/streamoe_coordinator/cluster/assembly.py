@@ -1,7 +1,6 @@
 """Which nodes make the model: bands that tile its layers exactly, of one model, and who could stand in for each.
 
-Owns the choice and the words for why there is none. Pure: facts in, an Assembly or a typed error out. Refuses to know
-how facts were got, and addresses.
+Owns the choice. Pure: facts in, an Assembly or a typed error out. Refuses to know how facts were got, and addresses.
 """
 
 from __future__ import annotations
@@ -10,19 +9,24 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from streamoe_node.errors import (
-    ClusterError,
-    DuplicateNode,
-    FingerprintMismatch,
-    NodeNotReady,
-    NodesDoNotTile,
-    ProtocolMismatch,
+from streamoe_node.errors import ClusterError, NodesDoNotTile
+from streamoe_proto.messages import PROTOCOL_MINOR, NodeFacts
+
+from .assembly_words import (
+    advice,
+    layers_of,
+    missing_layers,
+    named,
+    other_format,
+    other_model,
+    overlapping,
+    range_text,
+    same_id,
+    several_models,
+    unfit,
 )
-from streamoe_proto.messages import PROTOCOL_MAJOR, PROTOCOL_MINOR, NodeFacts
 
 BandSeconds = Callable[[NodeFacts], float]
-_USABLE = ("ready", "busy")
-_ON_THE_WAY = ("loading", "selftest")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,31 +85,20 @@ def assemble(
         if fingerprint is None or facts.fingerprint.startswith(fingerprint):
             by_model[facts.fingerprint, facts.kv].append(facts)
         else:
-            rejected.append(Rejected(facts, _other_model(facts, fingerprint)))
+            rejected.append(Rejected(facts, other_model(facts, fingerprint)))
     tilings = {model: tiling for model, group in by_model.items() if (tiling := _best_tiling(group, band_s))}
     if len({model for model, _ in tilings}) > 1:
-        raise _several_models([tiling[0] for tiling in tilings.values()])
+        raise several_models([tiling[0] for tiling in tilings.values()])
     if not tilings:
         raise _why_none(usable, rejected, by_model)
     model = min(tilings, key=lambda key: _cost(tilings[key], band_s))
     rejected += [
-        Rejected(facts, _other_format(facts, tilings[model][0]))
+        Rejected(facts, other_format(facts, tilings[model][0]))
         for other, group in by_model.items()
         if other != model
         for facts in group
     ]
     return _assembly(tilings[model], by_model[model], rejected, band_s)
-
-
-def missing_layers(nodes: Iterable[NodeFacts]) -> tuple[tuple[int, int], ...]:
-    """Layers, as inclusive ranges, that no node covers; of the model with the most layers there. () for no nodes."""
-    facts = list(nodes)
-    num_layers = max((node.num_layers for node in facts), default=0)
-    covered = {layer for node in facts for layer in range(node.first_layer, node.last_layer + 1)}
-    return tuple(_ranges(layer for layer in range(num_layers) if layer not in covered))
-
-
-# ---- choosing
 
 
 def _screen(nodes: Iterable[NodeFacts]) -> tuple[list[NodeFacts], list[Rejected]]:
@@ -118,7 +111,7 @@ def _screen(nodes: Iterable[NodeFacts]) -> tuple[list[NodeFacts], list[Rejected]
     for _, boots in sorted(by_id.items()):
         twins = [boots[boot] for boot in sorted(boots)]
         for facts in twins:
-            why = _twins(twins) if len(twins) > 1 else _unfit(facts)
+            why = same_id(twins) if len(twins) > 1 else unfit(facts)
             if why is None:
                 usable.append(facts)
             else:
@@ -154,7 +147,7 @@ def _assembly(
 ) -> Assembly:
     chosen = {facts.node_id for facts in tiling}
     others = sorted((f for f in group if f.node_id not in chosen), key=lambda f: (band_s(f), f.node_id))
-    replicas = {band.node_id: tuple(f for f in others if _layers(f) == _layers(band)) for band in tiling}
+    replicas = {band.node_id: tuple(f for f in others if layers_of(f) == layers_of(band)) for band in tiling}
     standing_in = {facts.node_id for twins in replicas.values() for facts in twins}
     return Assembly(
         bands=tiling,
@@ -166,56 +159,7 @@ def _assembly(
     )
 
 
-# ---- the words for what is wrong
-
-
-def _unfit(facts: NodeFacts) -> ClusterError | None:
-    if facts.protocol_major != PROTOCOL_MAJOR:
-        return ProtocolMismatch(
-            f"node {named(facts)} speaks protocol {facts.protocol_major}.{facts.protocol_minor} (streamoe "
-            f"{facts.version}), this coordinator {PROTOCOL_MAJOR}.{PROTOCOL_MINOR}",
-            "install the same version of streamoe on both machines",
-        )
-    if facts.state not in _USABLE:
-        wait = "wait for it" if facts.state in _ON_THE_WAY else "start it again, or another node with these layers"
-        return NodeNotReady(f"node {named(facts)} is {facts.state}", wait)
-    if not 0 <= facts.first_layer <= facts.last_layer < facts.num_layers:
-        return NodesDoNotTile(
-            f"node {named(facts)} says it has layers {facts.first_layer}-{facts.last_layer} of {facts.num_layers}",
-            "start it with --layers within the model",
-        )
-    return None
-
-
-def _twins(twins: Sequence[NodeFacts]) -> DuplicateNode:
-    where = " and ".join(f"{facts.name} (started as {facts.boot_id[:8]})" for facts in twins)
-    return DuplicateNode(
-        f"{len(twins)} running nodes have the id {twins[0].node_id}: {where}; none of them is used",
-        "a copied home folder gives two machines one id: on one of them delete nodes.json in streamoe's configuration "
-        "folder and start the node again",
-    )
-
-
-def _other_model(facts: NodeFacts, fingerprint: str) -> FingerprintMismatch:
-    return FingerprintMismatch(
-        f"node {named(facts)} has the model {facts.fingerprint[:12]}, {fingerprint[:12]} is wanted",
-        "start it with the same model folder, or choose its model with --fingerprint",
-    )
-
-
-def _other_format(facts: NodeFacts, chosen: NodeFacts) -> ClusterError:
-    if facts.fingerprint != chosen.fingerprint:
-        return _other_model(facts, chosen.fingerprint)
-    return FingerprintMismatch(
-        f"node {named(facts)} keeps keys and values as {facts.kv}, the others as {chosen.kv}",
-        f"start it with --kv {chosen.kv}",
-    )
-
-
-def _several_models(firsts: Sequence[NodeFacts]) -> FingerprintMismatch:
-    models = {facts.fingerprint: facts for facts in firsts}
-    told = " and ".join(f"{f.family} {key[:12]} (on {f.name})" for key, f in sorted(models.items()))
-    return FingerprintMismatch(f"whole models on these nodes: {told}", "choose one with --fingerprint")
+# ---- why there is none
 
 
 def _why_none(
@@ -230,17 +174,16 @@ def _why_none(
         return mixed
     # The model that lacks least is the one that was meant.
     group = min(by_model.values(), key=lambda nodes: (_num_missing(nodes), -len(nodes), nodes[0].fingerprint))
-    gaps, overlaps = missing_layers(group), _overlaps(group)
+    gaps, overlaps = missing_layers(group), overlapping(group)
     num_layers = group[0].num_layers
     parts = []
     if gaps:
-        layers = ", ".join(map(_range_text, gaps))
+        layers = ", ".join(map(range_text, gaps))
         parts.append(f"layers {layers} of 0-{num_layers - 1} are on no node")
     if overlaps:
         parts.append("; ".join(f"{named(a)} and {named(b)} overlap" for a, b in overlaps))
-    unfit = [facts for facts in rejected if facts.facts.fingerprint == group[0].fingerprint]
-    parts += [entry.why.message for entry in unfit]
-    return NodesDoNotTile("; ".join(parts), _advice(gaps, overlaps))
+    parts += [entry.why.message for entry in rejected if entry.facts.fingerprint == group[0].fingerprint]
+    return NodesDoNotTile("; ".join(parts), advice(gaps, overlaps))
 
 
 def _would_tile_if_one_model(
@@ -251,55 +194,8 @@ def _would_tile_if_one_model(
     if tiling is None:
         return None
     odd = next(f for f in tiling if (f.fingerprint, f.kv) != (tiling[0].fingerprint, tiling[0].kv))
-    return _other_format(odd, tiling[0])
-
-
-def _advice(gaps: Sequence[tuple[int, int]], overlaps: Sequence[tuple[NodeFacts, NodeFacts]]) -> str:
-    if gaps:
-        first, last = gaps[0]
-        return f"start a node for them: streamoe-node --layers {_range_text((first, last))} --budget ..."
-    before, after = overlaps[0]
-    if after.last_layer > before.last_layer:
-        layers = f"{before.last_layer + 1}-{after.last_layer}"
-        return f"bands run whole: start {after.name} with --layers {layers}"
-    return f"bands run whole: stop {after.name}, or start it with layers that begin where another band ends"
-
-
-def _overlaps(group: Sequence[NodeFacts]) -> list[tuple[NodeFacts, NodeFacts]]:
-    """Neighbours by their first layer that share some layers, though not all of them."""
-    ordered = sorted(group, key=lambda facts: (_layers(facts), facts.node_id))
-    return [
-        (a, b)
-        for number, a in enumerate(ordered)
-        for b in ordered[number + 1 :]
-        if b.first_layer <= a.last_layer and _layers(a) != _layers(b)
-    ]
+    return other_format(odd, tiling[0])
 
 
 def _num_missing(nodes: Sequence[NodeFacts]) -> int:
     return sum(last - first + 1 for first, last in missing_layers(nodes))
-
-
-def named(facts: NodeFacts) -> str:
-    """How a node is called in messages: "mini (02d46671, layers 0-19)"."""
-    return f"{facts.name} ({facts.node_id[:8]}, layers {_range_text(_layers(facts))})"
-
-
-def _layers(facts: NodeFacts) -> tuple[int, int]:
-    return facts.first_layer, facts.last_layer
-
-
-def _range_text(layers: tuple[int, int]) -> str:
-    return str(layers[0]) if layers[0] == layers[1] else f"{layers[0]}-{layers[1]}"
-
-
-def _ranges(layers: Iterable[int]) -> Iterable[tuple[int, int]]:
-    start = previous = None
-    for layer in layers:
-        if previous is None or start is None or layer != previous + 1:
-            if previous is not None and start is not None:
-                yield start, previous
-            start = layer
-        previous = layer
-    if previous is not None and start is not None:
-        yield start, previous

@@ -7,13 +7,11 @@ state may be run from a thread of its own. Refuses to know how nodes were found 
 from __future__ import annotations
 
 import itertools
-import time
 import uuid
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -27,33 +25,19 @@ from streamoe_proto.messages import EMPTY_PREFIX, Checkpointed, NodeFacts, StepW
 
 from .band_session import BandSession, Shared
 from .budget import Budget
+from .chain_options import ChainOptions
 from .figures import ChainFigures
-from .history import DEFAULT_HISTORY_BYTES, HistoryRoom
+from .history import HistoryRoom
 from .notices import Notice
 from .pipeline import BandAnswer, Pipeline, Wagon
 from .ports import Clock, NoRescue, Rescue, Seat
 from .seats import Seats
 from .splits import BandSplit
 from .states import ChainState
-from .timers import MachineClock, Timers
+from .timers import MachineClock
 from .words import dense
 
 __all__ = ["Chain", "ChainOptions", "ChainState"]
-
-
-@dataclass(frozen=True, slots=True)
-class ChainOptions:
-    """words_wanted: how many of the likeliest words the sampler needs (words.words_wanted), None: all logits; a state
-    takes the value that holds when it is made. checkpoint_tokens: after so many tokens nodes keep a snapshot, None:
-    never. history_bytes: memory for replay, the rest goes to a temporary file. epoch: higher than any that was used
-    for sessions of the same names; the time of day by default.
-    """
-
-    words_wanted: int | None = None
-    checkpoint_tokens: int | None = 256
-    history_bytes: int = DEFAULT_HISTORY_BYTES
-    timers: Timers = field(default_factory=Timers)
-    epoch: int = field(default_factory=lambda: int(time.time()))
 
 
 class Chain:

@@ -16,7 +16,8 @@ from streamoe_proto.messages import NodeFacts
 
 from .access import Access
 from .addresses import LastKnown, Measured, measure_nodes
-from .assembly import Assembly, assemble, named
+from .assembly import Assembly, assemble
+from .assembly_words import named
 from .discovery import Discovery
 from .places import Place
 from .ports import Dialer, Seat, Target

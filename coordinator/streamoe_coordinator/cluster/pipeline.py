@@ -19,7 +19,7 @@ from .link import Answer
 
 @dataclass(slots=True)
 class Wagon:
-    """A step on its way. step: as it entered; load: what it brings to the next band; want: what the last shall answer."""
+    """A step on its way. step: as it entered; load: what it brings to the next band; want: what the last one gives."""
 
     bands: Sequence[BandSession]
     step: Step

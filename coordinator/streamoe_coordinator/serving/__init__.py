@@ -44,7 +44,8 @@ GET  /api/telemetry   server-sent events, at most 5 a second (?once=1: one JSON 
       "bands": [{"name", "first_layer", "last_layer", "state": "up" | "suspect" | "lost", "rtt_ms": null | float,
                  "budget_bytes", "footprint_bytes", "peak_bytes", "detail": str,
                  "plan": {"schema": 1, "budget_bytes", "items": [...], and for "local" the rest of the object}}]}
-     bands: of one machine, one, named "local"; of several, "plan" above is null and the sums are over all bands. While loading, budget_bytes and plan are null, arrays are empty.
+     bands: of one machine, one, named "local"; of several, "plan" above is null and the sums are over all bands.
+     While loading, budget_bytes and plan are null, arrays are empty.
 
 With --api-key every endpoint but /health, /ready and the page's own files wants `Authorization: Bearer KEY` or
 `x-api-key: KEY`. EventSource cannot send headers: read /api/telemetry with fetch.

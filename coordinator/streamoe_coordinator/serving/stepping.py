@@ -113,8 +113,8 @@ class Stepping:
     # ---- a chunk of one prompt
 
     def _read(self, seat: _Seat) -> None:
-        self._seats.remove(seat)
-        self._seats.append(seat)  # the next chunk is another's
+        # The next chunk is another's. In one assignment: who counts from another thread never sees one less.
+        self._seats = [*(other for other in self._seats if other is not seat), seat]
         try:
             answer = seat.answer or self._begin(seat)
             self._run_chunk(seat, answer)
@@ -221,9 +221,10 @@ class Stepping:
             seat.ticket.deliver(event)
 
     def _leave(self, seat: _Seat, *, is_lost: bool = False) -> None:
-        self._free(seat, is_lost=is_lost)
         request, answer = seat.ticket.request, seat.answer
-        for event in [self._cancelled_early(request)] if answer is None else answer.end("cancelled"):
+        events = [self._cancelled_early(request)] if answer is None else answer.end("cancelled")
+        self._free(seat, is_lost=is_lost)
+        for event in events:
             seat.ticket.deliver(event)
 
     def _fail(self, seat: _Seat, error: StreamoeError) -> None:

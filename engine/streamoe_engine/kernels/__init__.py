@@ -14,7 +14,17 @@ from pathlib import Path
 from ..errors import UsageError
 from .native import ABI, ISA_NAMES, Expert, Group, Kernels, Matrix
 
-__all__ = ["ISA_NAMES", "Expert", "Group", "Kernels", "Matrix", "available_isas", "load", "unavailable_reason"]
+__all__ = [
+    "ISA_NAMES",
+    "Expert",
+    "Group",
+    "Kernels",
+    "Matrix",
+    "available_isas",
+    "load",
+    "shared_library",
+    "unavailable_reason",
+]
 
 # Chooses the instruction set, for tests and for comparing machines: portable, avx2, avx512, neon.
 ISA_VARIABLE = "STREAMOE_ISA"
@@ -32,6 +42,12 @@ def load(threads: int) -> Kernels | None:
     if isa is not None and isa not in ISA_NAMES:
         raise UsageError(f"{ISA_VARIABLE}={isa} is no instruction set", f"choose one of {', '.join(ISA_NAMES)}")
     return Kernels(library, threads, isa)
+
+
+def shared_library() -> ctypes.CDLL | None:
+    """The compiled library itself, for what needs no thread pool; None where there is none."""
+    library, _ = _found()
+    return None if library is None else ctypes.CDLL(str(library))
 
 
 def unavailable_reason() -> str:

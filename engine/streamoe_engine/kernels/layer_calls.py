@@ -8,7 +8,7 @@ caller.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 
@@ -19,10 +19,10 @@ from .layer_structs import (
     CLayerIO,
     CRouting,
     CSequence,
-    CSharedExpert,
-    declare_layers,
+    c_matrix,
 )
-from .native import Expert, Kernels, Matrix, Rows, address_of
+from .native import Matrix, Rows, address_of, raw_address
+from .part_calls import PartCalls, SharedExpert
 
 CONV_TAPS: Final = 4  # ST_CONV_TAPS
 MAX_HEAD_DIM: Final = 256  # ST_MAX_HEAD_DIM
@@ -42,21 +42,10 @@ class Routing:
 
     def __post_init__(self) -> None:
         assert (self.next_norm is None) == (self.next_router is None)
-        c = CRouting(address_of(self.norm), _address_or_null(self.next_norm), _c(self.router), _c(self.next_router))
+        c = CRouting(
+            address_of(self.norm), _address_or_null(self.next_norm), c_matrix(self.router), c_matrix(self.next_router)
+        )
         object.__setattr__(self, "c", c)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedExpert:
-    """The expert every token passes, its addresses absolute; scale: one output, its sigmoid weighs the result."""
-
-    expert: Expert
-    scale: Matrix | None = None
-    c: CSharedExpert = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        assert self.scale is None or self.scale.rows == 1
-        object.__setattr__(self, "c", CSharedExpert(self.expert.c, _c(self.scale)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +102,9 @@ class GdnLayer:
             key_dim=self.key_dim,
             value_dim=self.value_dim,
             qkv=self.qkv.c,
-            z=_c(self.z),
+            z=c_matrix(self.z),
             b=self.b.c,
-            a=_c(self.a),
+            a=c_matrix(self.a),
             out=self.out.c,
             conv_weight=address_of(self.conv_weight),
             norm_weight=address_of(self.norm_weight),
@@ -203,7 +192,7 @@ class LayerIO:
         assert self.scratch.flags.c_contiguous
         arrays = (self.hidden, self.after, self.expert_input)
         logits = (_address_or_null(self.router_logits), _address_or_null(self.guess_logits))
-        c = CLayerIO(self.num_tokens, *map(address_of, arrays), *logits, _raw_address(self.scratch))
+        c = CLayerIO(self.num_tokens, *map(address_of, arrays), *logits, raw_address(self.scratch))
         object.__setattr__(self, "c", c)
 
     @property
@@ -211,11 +200,8 @@ class LayerIO:
         return self.hidden.shape[0]
 
 
-class LayerCalls:
-    """Runs described layers on the thread pool of some Kernels."""
-
-    def __init__(self, kernels: Kernels) -> None:
-        self._kernels, self._lib = kernels, declare_layers(kernels.lib)
+class LayerCalls(PartCalls):
+    """Runs described layers, and what lies between them, on the thread pool of some Kernels."""
 
     def gdn_scratch_bytes(self, layer: GdnLayer, num_tokens: int) -> int:
         """Scratch of calls with up to num_tokens tokens."""
@@ -250,49 +236,8 @@ class LayerCalls:
         assert keys.dtype == values.dtype == dtype
         assert keys.flags.c_contiguous and values.flags.c_contiguous and position + io.num_tokens <= context
         assert rope.shape == (io.num_tokens, 2 * layer.rope_half)
-        c = CSequence(_raw_address(keys), _raw_address(values), context, position, address_of(rope))
+        c = CSequence(raw_address(keys), raw_address(values), context, position, address_of(rope))
         self._lib.st_attention_layer_run(self._kernels.pool, layer.c, io.c, c)
-
-    def run_shared(self, shared: SharedExpert, x: Rows, scratch: np.ndarray, out: Rows) -> None:
-        """out (tokens, width) = the shared expert's weighted output for x (tokens, width)."""
-        assert x.shape[1] == shared.expert.gate.cols and out.shape == (x.shape[0], shared.expert.down.rows)
-        args = (x.shape[0], address_of(x), _raw_address(scratch), address_of(out))
-        self._lib.st_shared_expert_run(self._kernels.pool, shared.c, *args)
-
-    def route(self, logits: Rows, top_k: int, *, normalise: bool) -> tuple[np.ndarray, Rows]:
-        """logits (tokens, experts) give picks (tokens, k) int64, likeliest first, and weights (tokens, k) float32.
-
-        Softmax over all experts, of equals the first; with normalise over the picks alone. A token's result is its own.
-        """
-        tokens, experts = logits.shape
-        assert logits.dtype == np.float32 and logits.strides[1] == 4 and 0 < top_k <= experts
-        picks, weights = np.empty((tokens, top_k), np.int64), np.empty((tokens, top_k), np.float32)
-        args = (tokens, experts, top_k, normalise, _raw_address(picks), _raw_address(weights))
-        self._lib.st_route(self._kernels.pool, _raw_address(logits), logits.strides[0] // 4, *args)
-        return picks, weights
-
-    def combine(self, hidden: Rows, products: Rows, weights: Rows) -> None:
-        """hidden (1, width) += products (k, width) weighted with weights (1, k) and summed in their order.
-
-        One row more of products is the shared expert's and counts in full. The bits of kernel_routing.combine.
-        """
-        picks, width = weights.size, hidden.shape[1]
-        assert hidden.shape[0] == 1 and products.shape[1] == width and len(products) - picks in (0, 1)
-        rows = address_of(products)
-        shared = rows + picks * width * 4 if len(products) > picks else None
-        args = (rows, address_of(weights), picks, width, shared, address_of(hidden))
-        self._lib.st_combine(self._kernels.pool, *args)
-
-    def rms_norm(self, x: Rows, weight: Rows, eps: float, out: Rows) -> None:
-        """out = x / sqrt(mean(x^2) + eps) * weight for each row of x (rows, width); out may be x."""
-        assert x.shape == out.shape and weight.shape == (x.shape[1],) and x.shape[1] % 16 == 0
-        args = (address_of(x), address_of(weight), eps, *x.shape, address_of(out))
-        self._lib.st_rms_norm(self._kernels.pool, *args)
-
-    def rope_table(self, positions: np.ndarray, half: int, base: float, out: Rows) -> None:
-        """out (tokens, 2 * half): cosines, then sines of positions (tokens,) int32 * base^(-i / half)."""
-        assert positions.dtype == np.int32 and out.shape == (len(positions), 2 * half)
-        self._lib.st_rope_table(_raw_address(positions), len(positions), half, base, address_of(out))
 
 
 def _check_io(routing: Routing, width: int, io: LayerIO) -> None:
@@ -306,14 +251,5 @@ def _is_head(dim: int) -> bool:
     return dim % 16 == 0 and 0 < dim <= MAX_HEAD_DIM
 
 
-def _c(matrix: Matrix | None) -> Any:
-    return type(CRouting().router)() if matrix is None else matrix.c
-
-
 def _address_or_null(array: Rows | None) -> int | None:
     return None if array is None else address_of(array)
-
-
-def _raw_address(array: np.ndarray) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from .native import CExpert, CMatrix
+from .native import CExpert, CMatrix, Matrix
 
 _pointer, _i32, _i64, _f32 = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64, ctypes.c_float
 
@@ -78,6 +78,11 @@ class CSequence(ctypes.Structure):
     """st_sequence."""
 
     _fields_ = (("keys", _pointer), ("values", _pointer), ("context", _i64), ("position", _i64), ("rope", _pointer))
+
+
+def c_matrix(matrix: Matrix | None) -> CMatrix:
+    """The description in C; of none, a matrix without rows."""
+    return CMatrix() if matrix is None else matrix.c
 
 
 def declare_layers(lib: ctypes.CDLL) -> ctypes.CDLL:

@@ -19,7 +19,7 @@ from ..errors import PlatformUnsupported
 
 Rows = npt.NDArray[np.float32]
 
-ABI: Final = 2  # ST_ABI of streamoe_kernels.h
+ABI: Final = 3  # ST_ABI of streamoe_kernels.h
 ISA_NAMES: Final = ("portable", "avx2", "avx512", "neon")
 _SCALE_TYPES: Final = {"F32": 0, "BF16": 1, "F16": 2}
 _BITS: Final = (2, 3, 4, 5, 6, 8, 16, 32)
@@ -167,6 +167,12 @@ class Kernels:
 def address_of(array: Rows) -> int:
     """Where a C-contiguous float32 array lies."""
     assert array.dtype == np.float32 and array.flags.c_contiguous
+    address: int = array.__array_interface__["data"][0]
+    return address
+
+
+def raw_address(array: np.ndarray) -> int:
+    """Where an array of any type lies."""
     address: int = array.__array_interface__["data"][0]
     return address
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 
-from .layer_calls import SharedExpert
 from .layer_structs import declare_layers
 from .native import Expert, Kernels, Rows, address_of
+from .part_calls import SharedExpert
 
 
 class TokenExperts:

@@ -16,7 +16,8 @@ from .. import kernels
 from .. import mlx_lm_import as lm
 from ..arena import ResidentArena
 from ..kernels import Expert, Matrix
-from ..kernels.layer_calls import MAX_HEAD_DIM, AttentionLayer, GdnLayer, QkNorm, Routing, SharedExpert
+from ..kernels.layer_calls import MAX_HEAD_DIM, AttentionLayer, GdnLayer, QkNorm, Routing
+from ..kernels.part_calls import SharedExpert
 from ..kv.formats import KvFormat
 from ..manifest import Manifest
 from ..skeleton import build_model, expert_modules, module_at, parent_of

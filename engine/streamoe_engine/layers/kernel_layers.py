@@ -14,7 +14,8 @@ from ..arena import ResidentArena
 from ..experts import ExpertStreamer
 from ..guess import Guesser
 from ..kernels import Kernels
-from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
+from ..kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO
+from ..kernels.part_calls import SharedExpert
 from ..plan_types import Plan
 from ..state_snapshot import Arrays
 from .aligned import aligned_zeros

@@ -13,8 +13,8 @@ import numpy as np
 
 from ..experts import Batch
 from ..kernels import Expert, Group, Kernels, Matrix
-from ..kernels.layer_calls import SharedExpert
 from ..kernels.native import address_of
+from ..kernels.part_calls import SharedExpert
 from ..kernels.token_experts import TokenExperts
 from ..manifest import ExpertLayer, Field
 from ..plan_scratch import KERNEL_BATCH_ROWS

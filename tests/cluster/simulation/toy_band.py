@@ -17,12 +17,13 @@ from streamoe_engine.errors import ReadFailed, StateLost
 from streamoe_node.ports import BandCounts, BandWant
 
 NUM_LAYERS, WIDTH, VOCAB, CTX_TOKENS = 12, 16, 61, 64
-_PRIME, _EXPERTS = 4093, 4
+_MASK, _EXPERTS = 4095, 4
 _random = np.random.default_rng(7)
-_EMBEDDING = _random.integers(0, _PRIME, (VOCAB, WIDTH))
-_HEAD = _random.integers(0, _PRIME, (VOCAB, WIDTH))
-_SCALES = _random.integers(1, _PRIME, (NUM_LAYERS, _EXPERTS)).tolist()
-_BIASES = _random.integers(0, _PRIME, (NUM_LAYERS, WIDTH))
+_EMBEDDING = _random.integers(0, _MASK, (VOCAB, WIDTH))
+_HEAD = _random.integers(0, _MASK, (VOCAB, WIDTH))
+# Odd factors, modulo a power of two: no step loses what a number says.
+_SCALES = (2 * _random.integers(0, _MASK // 2, (NUM_LAYERS, _EXPERTS)) + 1).tolist()
+_BIASES = list(_random.integers(0, _MASK, (NUM_LAYERS, WIDTH)))
 
 
 @dataclass(slots=True)
@@ -82,7 +83,7 @@ class ToyBand:
             return None
         if want == "hidden":
             return np.array(rows, np.float32)
-        return (_HEAD @ rows[-1] % _PRIME).astype(np.float32)
+        return (_HEAD @ rows[-1] & _MASK).astype(np.float32)
 
     def _wait(self, seconds: float, before_layer: Callable[[int], None] | None) -> None:
         # Short steps in one piece; long ones layer by layer, so that they are seen to move.
@@ -99,10 +100,14 @@ class ToyBand:
             recurrent, keys = state.recurrent[i], state.keys[i]
             recurrent *= 3
             recurrent += row
-            recurrent %= _PRIME
-            keys[at] = row * (at + 1)
+            recurrent &= _MASK
+            np.multiply(row, 2 * at + 1, out=keys[at])
             scale = _SCALES[layer][int(row[0]) % _EXPERTS]
-            row = (row * scale + recurrent + np.add.reduce(keys[: at + 1]) + _BIASES[layer]) % _PRIME
+            row = row * scale
+            row += recurrent
+            row += np.add.reduce(keys[: at + 1])
+            row += _BIASES[layer]
+            row &= _MASK
         state.position = at + 1
         return row
 

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 
 class ServerProcess:
-    """`streamoe serve ARGS...` on a free port. Use as a context manager."""
+    """`streamoe serve ARGS...` on a free port, or another module's `serve`. Use as a context manager."""
 
-    def __init__(self, environment: dict[str, str], *args: object) -> None:
-        self._command = [sys.executable, "-m", "streamoe_coordinator", "serve", *map(str, args)]
+    def __init__(self, environment: dict[str, str], *args: object, module: str = "streamoe_coordinator") -> None:
+        self._command = [sys.executable, "-m", module, "serve", *map(str, args)]
         self._environment = environment
         self.lines: list[str] = []
         self.url = ""
@@ -34,8 +34,9 @@ class ServerProcess:
         open_event = threading.Event()
         self._reader = threading.Thread(target=self._read, args=(open_event,), daemon=True)
         self._reader.start()
-        assert open_event.wait(90), "\n".join(self.lines)
-        assert self.url, "\n".join(self.lines)
+        if not (open_event.wait(90) and self.url):
+            self.stop()
+            raise AssertionError("\n".join(self.lines))
         return self
 
     def __exit__(self, *_: object) -> None:

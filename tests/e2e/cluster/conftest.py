@@ -24,7 +24,7 @@ def alone(embedded_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Al
 
     def ask(prompt: str, max_tokens: int) -> list[int]:
         if (prompt, max_tokens) not in known:
-            known[prompt, max_tokens] = chat_alone(embedded_folder, home, "500MiB", prompt, max_tokens)
+            known[prompt, max_tokens] = chat_alone(embedded_folder, home, "500MiB", prompt, max_tokens)["token_ids"]
         return known[prompt, max_tokens]
 
     return ask

@@ -18,19 +18,21 @@ from typing import Any, Self
 
 import grpc
 
+from streamoe_engine.sizes import MIB
 from streamoe_proto.channel_options import client_options
 from streamoe_proto.v1 import node_pb2, node_pb2_grpc
 from tests.node.processes import NodeProcess, clean_environment
 
 CTX = 1024
 ANSWER_S = 240.0
+_START_BYTES = 2 * MIB  # each start measures anew what Python and its libraries cost
 SHORT = "List five animals."
 LONG = "Tell me what happens in this story, and why. " + " ".join(
     f"On day {day} the {who} walked {day * 7} miles to the {where}, met a {whom} and gave it {day + 2} apples."
     for day, who, where, whom in [
         (day, who, where, whom)
         for day, (who, where, whom) in enumerate(
-            [("farmer", "river", "fox"), ("old baker", "market", "crow"), ("girl", "mountain", "bear")] * 6, start=1
+            [("farmer", "river", "fox"), ("old baker", "market", "crow"), ("girl", "mountain", "bear")] * 7, start=1
         )
     ]
 )
@@ -106,11 +108,15 @@ class Asking:
             self.lines.append((time.monotonic(), line.rstrip("\n")))
 
 
-def chat_alone(folder: Path, home: Path, budget: str, prompt: str, max_tokens: int) -> list[int]:
-    """What one process says."""
-    command = ["streamoe_coordinator", "chat", folder, "--budget", budget, "--ctx", CTX, "--prompt", prompt]
+def chat_alone(
+    folder: Path, home: Path, budget: str, prompt: str, max_tokens: int, ctx_tokens: int = CTX
+) -> dict[str, Any]:
+    """What one process says, as its JSON."""
+    command = ["streamoe_coordinator", "chat", folder, "--budget", budget, "--ctx", ctx_tokens, "--prompt", prompt]
     with Asking([*command, "--max-tokens", max_tokens, "--temperature", 0, "--json"], home) as asking:
-        return asking.tokens()
+        answer = asking.answer()
+    assert "token_ids" in answer, answer
+    return answer
 
 
 def chat_over(
@@ -132,9 +138,7 @@ class Cluster:
     def start(self, layers: str, name: str, *options: object, argv: Sequence[str] = ()) -> NodeProcess:
         """A node, not waited for. Its home is its name's: started again, it has the same id."""
         flags = ["--layers", layers, "--name", name, "--ctx", CTX, "--max-sessions", 3]
-        return self._running.enter_context(
-            NodeProcess(self.folder, self.home / name, *flags, *options, argv=argv)
-        )
+        return self._running.enter_context(NodeProcess(self.folder, self.home / name, *flags, *options, argv=argv))
 
     def start_ready(self, bands: Sequence[str], *options: object, names: str = "n") -> list[NodeProcess]:
         nodes = [self.start(band, f"{names}{band}", *options) for band in bands]
@@ -142,14 +146,13 @@ class Cluster:
             node.event("ready")
         return nodes
 
-    def smallest_budget(self, layers: str) -> str:
-        """The smallest cap of a band, as a size; a node says so when it is given too little."""
-        with NodeProcess(
-            self.folder, self.home / "refused", "--layers", layers, "--ctx", CTX, "--max-sessions", 3, "--budget", "1MiB"
-        ) as node:
+    def smallest_budget(self, layers: str, *options: object) -> int:
+        """The smallest cap of a band, in bytes; a node says so when it is given too little."""
+        flags = ["--layers", layers, "--ctx", CTX, "--max-sessions", 3, *options, "--budget", "1MiB"]
+        with NodeProcess(self.folder, self.home / "refused", *flags) as node:
             needed = int(node.event("error")["error"]["needed_bytes"])
             assert node.wait() == 3
-        return f"{needed + (2 << 20)}B"  # each start measures its own runtime anew
+        return needed + _START_BYTES
 
     def __enter__(self) -> Self:
         return self

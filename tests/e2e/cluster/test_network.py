@@ -80,8 +80,7 @@ def test_paired_machines_need_no_flag(cluster: Cluster, alone: Alone, tmp_path: 
             finally:
                 waiting.kill()
     nodes = [
-        cluster.start(band, f"n{band}", *BUDGET, argv=machine.argv)
-        for band, machine in zip(bands, others, strict=True)
+        cluster.start(band, f"n{band}", *BUDGET, argv=machine.argv) for band, machine in zip(bands, others, strict=True)
     ]
     for node in nodes:
         node.event("ready")

@@ -17,6 +17,10 @@ ROOMY = "400MiB"
 PROMPTS = (SHORT, "Explain gravity to a child.", LONG)
 
 
+def size_of(cluster: Cluster, band: str, budget: str) -> str:
+    return f"{cluster.smallest_budget(band)}B" if budget == "smallest" else budget
+
+
 def test_two_nodes_say_what_one_process_says(cluster: Cluster, alone: Alone, home: Path) -> None:
     nodes = addresses_of(cluster.start_ready(TWO, "--budget", ROOMY))
     with chat_over(nodes, home, LONG, 12) as long, chat_over(nodes[::-1], home, SHORT, 12) as short:
@@ -27,11 +31,7 @@ def test_two_nodes_say_what_one_process_says(cluster: Cluster, alone: Alone, hom
 @pytest.mark.parametrize("bands", [TWO, ("0-0", "1-15"), ("0-14", "15-15"), THREE, FIVE], ids="+".join)
 @pytest.mark.parametrize("budget", ["smallest", "300MiB", "700MiB"])
 def test_every_split_and_cap(cluster: Cluster, alone: Alone, home: Path, bands: tuple[str, ...], budget: str) -> None:
-    nodes = []
-    for band in bands:
-        nodes.append(
-            cluster.start(band, f"n{band}", "--budget", cluster.smallest_budget(band) if budget == "smallest" else budget)
-        )
+    nodes = [cluster.start(band, f"n{band}", "--budget", size_of(cluster, band, budget)) for band in bands]
     for node in nodes:
         node.event("ready")
     for prompt in PROMPTS:
@@ -49,8 +49,7 @@ def test_every_split_and_cap(cluster: Cluster, alone: Alone, home: Path, bands: 
 @pytest.mark.parametrize("budget", ["smallest", ROOMY])
 def test_coordinators_at_once(cluster: Cluster, alone: Alone, home: Path, bands: tuple[str, ...], budget: str) -> None:
     """Three coordinators over the same nodes: their sessions take turns, and each gets its own words."""
-    given = [cluster.smallest_budget(band) if budget == "smallest" else budget for band in bands]
-    nodes = [cluster.start(band, f"n{band}", "--budget", size) for band, size in zip(bands, given, strict=True)]
+    nodes = [cluster.start(band, f"n{band}", "--budget", size_of(cluster, band, budget)) for band in bands]
     for node in nodes:
         node.event("ready")
     addresses = addresses_of(nodes)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from streamoe_engine.kernels import Kernels
-from streamoe_engine.kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO, SharedExpert
+from streamoe_engine.kernels.layer_calls import AttentionLayer, GdnLayer, LayerCalls, LayerIO
+from streamoe_engine.kernels.part_calls import SharedExpert
 from tests.engine.kernels.oracle_layers import Outputs
 
 CONTEXT = 320  # more than one block of keys

@@ -17,7 +17,8 @@ from streamoe_engine import mlx_lm_import as lm
 from streamoe_engine import skeleton
 from streamoe_engine.families import FAMILIES
 from streamoe_engine.kernels import Expert, Matrix
-from streamoe_engine.kernels.layer_calls import AttentionLayer, GdnLayer, Routing, SharedExpert
+from streamoe_engine.kernels.layer_calls import AttentionLayer, GdnLayer, Routing
+from streamoe_engine.kernels.part_calls import SharedExpert
 from tests.tiny_models import TINY_CONFIGS
 
 GROUP = 32  # divides every width of the shapes under test

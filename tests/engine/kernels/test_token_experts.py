@@ -8,8 +8,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamoe_engine.kernels import Expert, Kernels
-from streamoe_engine.kernels.layer_calls import LayerCalls, SharedExpert
+from streamoe_engine.kernels.layer_calls import LayerCalls
 from streamoe_engine.kernels.native import address_of
+from streamoe_engine.kernels.part_calls import SharedExpert
 from streamoe_engine.kernels.token_experts import TokenExperts
 from streamoe_engine.layers.kernel_routing import combine
 from tests.engine.kernels.conftest import MakeKernels

@@ -16,7 +16,7 @@ extern "C" {
 #define ST_API __attribute__((visibility("default")))
 
 /* Raised by one whenever a struct or a signature here changes: a stale build is then refused, not called. */
-#define ST_ABI 2
+#define ST_ABI 3
 ST_API int st_abi(void);
 
 /* Instruction sets. */

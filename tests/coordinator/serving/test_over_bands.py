@@ -1,0 +1,71 @@
+"""The same server over two node processes: the same answers as over one band, alone and together."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.coordinator.serving.conftest import MODEL
+from tests.coordinator.serving.server import ServerProcess
+
+pytestmark = pytest.mark.slow
+PROMPTS = [f"Name {number} colours." for number in range(4)]
+
+
+@pytest.fixture
+def nodes(clean_environment: dict[str, str], embedded_folder: Path, tmp_path: Path) -> Iterator[list[str]]:
+    """The addresses of two nodes that hold half of the model each."""
+    processes, logs = [], []
+    try:
+        for layers in ("0-7", "8-15"):
+            logs.append(tmp_path / f"node-{layers}.log")
+            command = [sys.executable, "-m", "streamoe_node", "--model", str(embedded_folder), "--layers", layers]
+            command += ["--budget", "400MiB", "--ctx", "512", "--port", "0", "--no-announce"]
+            with logs[-1].open("wb") as out:
+                processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=clean_environment))
+        yield [_address(log) for log in logs]
+    finally:
+        for process in processes:
+            process.terminate()
+            process.wait(20)
+
+
+def _address(log: Path) -> str:
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        for line in log.read_text().splitlines():
+            if "READY" in line:
+                return next(word for word in line.split() if word.startswith("127.0.0.1:"))
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def test_two_nodes_answer_as_one_band(
+    clean_environment: dict[str, str], nodes: list[str], server: ServerProcess, embedded_folder: Path
+) -> None:
+    args = [part for address in nodes for part in ("--node", address)]
+    args += ["--model", str(embedded_folder), "--alias", MODEL]
+    with ServerProcess(clean_environment, *args, module="streamoe_coordinator.coord_cli") as over_nodes:
+
+        def ask(where: ServerProcess, prompt: str) -> tuple[str, Any]:
+            body = {"model": MODEL, "messages": [{"role": "user", "content": prompt}], "max_tokens": 16}
+            status, answer = where.post("/v1/chat/completions", body)
+            assert status == 200, answer
+            return answer["choices"][0]["message"]["content"], answer["usage"]["completion_tokens"]
+
+        expected = [ask(server, prompt) for prompt in PROMPTS]
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            together = list(pool.map(lambda prompt: ask(over_nodes, prompt), PROMPTS * 2))
+        assert together == expected * 2
+        told = over_nodes.telemetry()
+        assert [(band["first_layer"], band["last_layer"]) for band in told["bands"]] == [(0, 7), (8, 15)]
+        assert all(sum(i["bytes"] for i in b["plan"]["items"]) == b["budget_bytes"] for b in told["bands"])
+        assert over_nodes.get("/ready")[0] == 200
+        assert over_nodes.stop() == 0
