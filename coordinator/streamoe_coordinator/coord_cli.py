@@ -7,6 +7,8 @@ cluster_options.py.
 from __future__ import annotations
 
 import io
+import logging
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -52,6 +54,8 @@ def _streamoe_coord(
 
 def main() -> None:
     """The entry point of `streamoe-coord`."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else it tells of every handshake that fails
+    logging.getLogger("zeroconf").setLevel(logging.CRITICAL)  # else a traceback for each interface that cannot send
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown as "?"
             stream.reconfigure(errors="replace")

@@ -24,7 +24,7 @@ from .cluster_report import NODE_COLUMNS, node_row, ready_line, split_line
 from .commands.chat import opened_band
 from .edge import print_json
 from .local_help import LocalHelp
-from .looking import Looking, tell_on_stderr
+from .looking import Looking, tell_amid, tell_on_stderr
 from .models import resolve_model
 from .opening import EngineFlags
 from .report import answer_json, answer_line, promise
@@ -61,7 +61,7 @@ def talk_over_chain(
 
     Returns why the last answer ended, "" for a conversation at the terminal.
     """
-    with opened_chain(found, gathered, model, given, tell_on_stderr, helper) as opened:
+    with opened_chain(found, gathered, model, given, tell_amid, helper) as opened:
         tell_on_stderr(ready_line(opened.facts, opened.canary))
         chain, access = opened.band, found.access
         storage = _Storage(

@@ -80,3 +80,9 @@ def looking(flags: LookFlags) -> Iterator[Looking]:
 def tell_on_stderr(line: str) -> None:
     """A dim line beside the output."""
     print(dim(line, sys.stderr), file=sys.stderr, flush=True)
+
+
+def tell_amid(line: str) -> None:
+    """The same in the middle of an answer, which leaves the cursor within a line."""
+    lead = "\n" if sys.stdout.isatty() and sys.stderr.isatty() else ""
+    print(f"{lead}{dim(line, sys.stderr)}", file=sys.stderr, flush=True)

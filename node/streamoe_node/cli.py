@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from importlib.metadata import version
 from typing import Annotated
@@ -99,9 +100,11 @@ def pair(
 
 def main() -> None:
     """The entry point of `streamoe-node`."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # else it tells of every stranger who knocks
     if FLAG in sys.argv[1:]:
         sys.exit(run_child(sys.argv[1:]))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("zeroconf").setLevel(logging.CRITICAL)  # else a traceback for each interface that cannot send
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # what the terminal's encoding lacks is shown as "?"
             stream.reconfigure(errors="replace")

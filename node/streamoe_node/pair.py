@@ -5,6 +5,7 @@ Owns the command's order and its words. Refuses to know how a pairing is proved.
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
 import threading
@@ -36,7 +37,7 @@ def pair(name: str | None, host: str, port: int, *, as_json: bool, folder: Path 
     if found is None:
         return False
     save_credentials(folder or node_folder(node_id), found)
-    _done(node_id, found, as_json=as_json)
+    _done(node_id, name, found, as_json=as_json)
     return True
 
 
@@ -55,8 +56,11 @@ def _tell(line: str) -> None:
     print(f"an attempt failed: {line}", file=sys.stderr)
 
 
-def _done(node_id: str, found: Credentials, *, as_json: bool) -> None:
+def _done(node_id: str, name: str | None, found: Credentials, *, as_json: bool) -> None:
     if as_json:
         print_json({"event": "paired", "node_id": node_id, "member_id": found.member.member_id})
     else:
-        print(f"paired: this node is {node_id} in the cluster; start it with streamoe-node")
+        # Its id is its name's: under another it would have no certificate.
+        named = "" if name is None else f" --name {shlex.quote(name)}"
+        start = f"streamoe-node{named} --layers A-B --budget SIZE"
+        print(f"paired: this node is {node_id} in the cluster; start it with {start}")

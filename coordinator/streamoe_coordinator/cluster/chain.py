@@ -46,7 +46,7 @@ class Chain:
     def __init__(
         self,
         seats: Sequence[Seat],
-        options: ChainOptions = ChainOptions(),
+        options: ChainOptions | None = None,
         *,
         clock: Clock | None = None,
         rescue: Rescue | None = None,
@@ -56,6 +56,7 @@ class Chain:
         layers = [seat.layers for seat in seats]
         assert layers and layers[0][0] == 0 and layers[-1][1] == seats[-1].facts.num_layers - 1
         assert all(before[1] + 1 == after[0] for before, after in itertools.pairwise(layers))
+        options = options or ChainOptions()
         self.options, self.words_wanted = options, options.words_wanted
         self._figures, self._new_session = ChainFigures(seats), new_session
         self._seats = Seats(seats, lambda band, seat: self._figures.set_facts(band, seat.facts))

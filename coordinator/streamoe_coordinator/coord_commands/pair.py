@@ -31,7 +31,7 @@ def pair(where: Where, *, code: cluster_options.Code = None, as_json: options.As
         if as_json:
             print_json({"schema": SCHEMA, "node_id": paired.node_id, "name": paired.node_name})
         else:
-            print(f"{paired.node_name} ({paired.node_id}) is a member now; start it there: streamoe-node --host ...")
+            print(f"{paired.node_name} ({paired.node_id}) is a member now; start it there as it says")
 
 
 def _asked() -> str:
