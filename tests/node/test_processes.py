@@ -199,6 +199,15 @@ def test_second_node_on_a_port_and_a_cap_that_is_too_small_are_refused_before_lo
     assert named.returncode == 2 and "0-15" in named.stderr
 
 
+def test_the_cap_that_a_refusal_names_is_enough(start: Start) -> None:
+    shape = ("--ctx", "1024", "--layers", "0-7")
+    refused = start("--budget", "1MiB", *shape)
+    needed_bytes = refused.event("error")["error"]["needed_bytes"]
+    assert refused.wait() == 3
+    node = start("--budget", f"{needed_bytes + (2 << 20)}B", *shape)  # each start measures its own libraries anew
+    assert sum(item["bytes"] for item in node.event("plan")["items"]) == needed_bytes + (2 << 20)
+
+
 @pytest.mark.slow
 def test_drain_over_the_network_and_health(start: Start) -> None:
     from grpc_health.v1 import health_pb2, health_pb2_grpc

@@ -137,7 +137,7 @@ def _aftermath(cluster: Cluster, clock: ClockAhead) -> str:
     """All is healed: a new conversation must succeed, and afterwards nothing may be left."""
     world = cluster.world
     cluster.heal()
-    chain, talk = cluster.chain(clock, "after"), draw_conversation(cluster.chance)
+    chain, talk = cluster.chain(clock, "after"), Conversation((5, 8, 13), 3, [3])
     world.spawn(lambda: converse(chain, talk, clock, world))
     world.run(lambda: talk.is_done, 1000.0)
     cluster.is_mild = True
