@@ -75,17 +75,3 @@ def test_an_old_python_is_named_with_the_way_out(tmp_path: Path) -> None:
     assert "needs Python 3.11 or newer" in done.stderr and "3.10" in done.stderr
     assert "PYTHON=" in done.stderr
     assert not (checkout / ".venv").exists()
-
-
-def test_the_placeholders_say_that_they_are_not_built() -> None:
-    import sys
-
-    for module, name in (("streamoe_coordinator.coord_cli", "streamoe-coord"), ("streamoe_node.cli", "streamoe-node")):
-        program = [sys.executable, "-c", f"import {module} as cli; cli.main()"]
-        done = subprocess.run([*program, "--layers", "0-3"], capture_output=True, text=True, check=False)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert f"{name} is not built yet" in done.stderr and "streamoe chat" in done.stderr
-        assert subprocess.run([*program, "--version"], capture_output=True, text=True, check=False).returncode == 0
-        assert "Not built yet" in " ".join(
-            subprocess.run([*program, "--help"], capture_output=True, text=True, check=False).stdout.split()
-        )

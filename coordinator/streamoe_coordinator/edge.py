@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ def reported(as_json: bool = False) -> Iterator[None]:
             print(f"error: {error}", file=sys.stderr)
         raise typer.Exit(error.exit_code) from error
     except KeyboardInterrupt as error:
+        # Python gives signals back their default while it ends: one more Ctrl-C would take the exit code away.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         print("stopped", file=sys.stderr)
         raise typer.Exit(EXIT_INTERRUPTED) from error
     except BrokenPipeError as error:

@@ -14,8 +14,8 @@ from streamoe_proto.messages import EMPTY_PREFIX, Checkpointed, Open, Step
 
 from .budget import Budget
 from .history import BandHistory, HistoryRoom
-from .link import Answer, BandLink
-from .notices import BandStalled, HistoryLimited, Notice
+from .link import Answer, BandLink, WantedElsewhere
+from .notices import BandRecovering, BandStalled, HistoryLimited, Notice
 from .ports import Clock, Rescue, Seat
 from .recovery import Ladder
 from .seats import Seats
@@ -52,6 +52,7 @@ class BandSession:
         self.on_layer: Callable[[int], None] | None = None
         self._step: Step | None = None
         self._is_history_whole = True
+        self._is_death_told = False
         self.is_closed = False
 
     @property
@@ -75,22 +76,37 @@ class BandSession:
         if self.link is not None:
             self.link.submit(step)
 
-    def answer(self) -> Answer:
-        """The step's result, after any recovery. Raises BandLost."""
+    @property
+    def is_dead(self) -> bool:
+        """Whether its stream is known to have died."""
+        return self.link is None or self.link.is_dead
+
+    def answer(self, is_wanted_elsewhere: Callable[[], bool] | None = None) -> Answer | None:
+        """The step's result, after any recovery; None when is_wanted_elsewhere ended the wait, and the step is still
+        owed. Raises BandLost."""
         step, link = self._step, self.link
         assert step is not None
         try:
             if link is None:
                 raise LinkTrouble("the session is not open")
-            answer = link.answer()
+            answer = link.answer(is_wanted_elsewhere=is_wanted_elsewhere)
+        except WantedElsewhere:
+            return None
         except Trouble as trouble:
-            recovered = Ladder(self, trouble).climb(step)
-            assert recovered is not None
-            answer = recovered
-        finally:
+            answer = self._recovered(step, trouble)
+        except BaseException:
             self._step = None
+            raise
+        self._step = None
         self._keep(step)
         return answer
+
+    def tell_death(self) -> None:
+        """Its stream has died while nothing was asked of it: tell so, once. The ladder waits for the next step."""
+        if not self._is_death_told:
+            self._is_death_told = True
+            seat = self.seat
+            self.shared.notify(BandRecovering(seat.layers, seat.target.name, "the stream died"))
 
     def ask_checkpoint(self) -> None:
         """Ask the node for a snapshot, without waiting."""
@@ -120,6 +136,7 @@ class BandSession:
     def new_link(self, seat: Seat) -> BandLink:
         """A link to a seat, not yet open, instead of any other."""
         self.drop_link()
+        self._is_death_told = False
         opening = Open(
             self.name, self.shared.epoch, seat.facts.fingerprint, self.history.position, self.history.prefix_hash
         )
@@ -133,9 +150,23 @@ class BandSession:
             self.link = None
 
     @property
+    def is_death_told(self) -> bool:
+        """Whether the listener knows already that the stream is gone."""
+        return self._is_death_told
+
+    @property
     def is_history_whole(self) -> bool:
         """Whether every step since the base can be run again."""
         return self._is_history_whole
+
+    def _recovered(self, step: Step, trouble: Trouble) -> Answer:
+        try:
+            recovered = Ladder(self, trouble).climb(step)
+        except BaseException:
+            self._step = None
+            raise
+        assert recovered is not None
+        return recovered
 
     def _tell_silence(self, silent_s: float) -> None:
         seat = self.seat

@@ -72,6 +72,11 @@ class GrpcChannel:
             self._lost = _Lost(f"a damaged frame came: {error}")
             raise ChannelLost(self._lost.cause) from None
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the stream has died."""
+        return self._lost is not None or self.gone.is_set()
+
     def close(self) -> None:
         """Let what is queued go out, then end. Never blocks."""
         with self._lock:

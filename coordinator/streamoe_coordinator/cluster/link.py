@@ -33,6 +33,8 @@ from .troubles import LinkTrouble, StepFailed, Trouble, trouble_of
 
 FRAME_OVERHEAD_BYTES = 64
 _SHORTEST_WAIT_S = 0.001
+# Whoever waits for one node looks this often whether he is wanted elsewhere.
+LOOK_AROUND_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,10 @@ class Answer:
     round_trip_s: float
     sent_bytes: int
     received_bytes: int
+
+
+class WantedElsewhere(Exception):
+    """Waiting was cut short; the step is still owed, and may be waited for again."""
 
 
 class BandLink:
@@ -100,18 +106,30 @@ class BandLink:
         self._step = _numbered(step, self.last_seq)
         self._send_step()
 
-    def answer(self, patience_s: float | None = None) -> Answer:
+    @property
+    def is_dead(self) -> bool:
+        """Whether the stream is known to have died; what came before may still answer the step."""
+        return self._channel is None or bool(self._death) or self._channel.is_lost
+
+    def answer(
+        self, patience_s: float | None = None, is_wanted_elsewhere: Callable[[], bool] | None = None
+    ) -> Answer:
         """Wait for the step's result. patience_s: how long the node may be silent, None: as the timers say.
+        is_wanted_elsewhere: asked a few times a second; True ends the wait with WantedElsewhere.
 
         Raises Trouble, and what on_layer raises: the step is then cancelled with the stream.
         """
         assert self._step is not None
         step, lost_s = self._step, self._timers.lost_s if patience_s is None else patience_s
         try:
-            result = self._wait(step, lost_s)
+            result = self._wait(step, lost_s, is_wanted_elsewhere)
             check_result(step, result)
-        finally:
+        except WantedElsewhere:
+            raise
+        except BaseException:
             self._step = None
+            raise
+        self._step = None
         self.last_seq = step.seq
         return Answer(
             self.seat, result, self._clock.now_s() - self._sent_s, _bytes_of(step.inputs), _bytes_of(result.output)
@@ -167,7 +185,7 @@ class BandLink:
         except ChannelLost as error:
             self._death = str(error)
 
-    def _wait(self, step: Step, lost_s: float) -> Result:
+    def _wait(self, step: Step, lost_s: float, is_wanted_elsewhere: Callable[[], bool] | None) -> Result:
         timers, is_suspect = self._timers, False
         began_s = heard_s = self._clock.now_s() + wire_allowance_s(_bytes_of(step.inputs))
         while True:
@@ -182,8 +200,11 @@ class BandLink:
                 self._on_silence(silent_s)
                 self._resend(step)
             due_s = lost_s if is_suspect else min(lost_s, timers.suspect_s)
-            frame = self._receive(max(_SHORTEST_WAIT_S, heard_s + due_s - now_s))
+            wait_s = max(_SHORTEST_WAIT_S, heard_s + due_s - now_s)
+            frame = self._receive(wait_s if is_wanted_elsewhere is None else min(wait_s, LOOK_AROUND_S))
             if frame is None:
+                if is_wanted_elsewhere is not None and is_wanted_elsewhere():
+                    raise WantedElsewhere
                 continue
             if isinstance(frame, Progress) and frame.seq == step.seq:
                 heard_s, is_suspect = self._clock.now_s(), False

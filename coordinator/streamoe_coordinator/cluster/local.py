@@ -122,6 +122,7 @@ class LocalChannel:
     def __init__(self, core: NodeCore, opening: Open) -> None:
         self._frames: queue.SimpleQueue[FromNode | None] = queue.SimpleQueue()
         self._is_over = False
+        self._is_ended = False
         self._attachment: Attachment = core.attach(opening, self._frames.put, self.end)
 
     def send(self, frame: ToNode) -> None:
@@ -146,6 +147,12 @@ class LocalChannel:
     def end(self) -> None:
         """Nothing more will come. Any thread."""
         self._frames.put(None)
+        self._is_ended = True
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the band has ended the stream."""
+        return self._is_ended or self._is_over
 
     def close(self) -> None:
         """End it. Never blocks."""

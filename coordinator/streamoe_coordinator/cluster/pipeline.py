@@ -6,8 +6,9 @@ sessions as their tokens. Refuses to know why they were made and how a band gets
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
@@ -75,14 +76,14 @@ class Pipeline:
         moving = [(band, wagon) for band, wagon in enumerate(self._before) if wagon is not None]
         for band, wagon in moving:
             wagon.bands[band].submit(self._asking(band, wagon))
+        found = _collect(moving)
         answers: list[BandAnswer] = []
         left: np.ndarray | TopWords | None = None
         # From the last: the place before a band is free when the band before it is looked at.
         for band, wagon in reversed(moving):
-            answer = wagon.bands[band].answer()
-            answers.append(BandAnswer(band, len(wagon.step.inputs), answer))
+            answers.append(BandAnswer(band, len(wagon.step.inputs), found[band]))
             self._before[band] = None
-            output = answer.result.output
+            output = found[band].result.output
             if band == len(self._before) - 1:
                 left = output
             else:
@@ -94,3 +95,26 @@ class Pipeline:
     def _asking(self, band: int, wagon: Wagon) -> Step:
         is_last = band == len(self._before) - 1
         return wagon.asks(wagon.want, wagon.top_k) if is_last else wagon.asks("hidden")
+
+
+def _collect(moving: Sequence[tuple[int, Wagon]]) -> dict[int, Answer]:
+    """The answer of every band that works, by its number; a band whose stream dies meanwhile comes first."""
+    owed, found = dict(moving), dict[int, Answer]()
+    while owed:
+        dead = [band for band, wagon in owed.items() if wagon.bands[band].is_dead]
+        band = dead[0] if dead else max(owed)
+        others = {other: wagon.bands[other] for other, wagon in owed.items() if other != band}
+        idle = [session for wagon in owed.values() for other, session in enumerate(wagon.bands) if other not in owed]
+        answer = owed[band].bands[band].answer(None if dead else partial(_is_trouble, others.values(), idle))
+        if answer is not None:
+            found[band] = answer
+            del owed[band]
+    return found
+
+
+def _is_trouble(owing: Iterable[BandSession], idle: Iterable[BandSession]) -> bool:
+    """Whether another band that owes an answer has lost its stream. One that owes none is only told of."""
+    for session in idle:
+        if session.is_dead and not session.is_closed:
+            session.tell_death()
+    return any(session.is_dead for session in owing)

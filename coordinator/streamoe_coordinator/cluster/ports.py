@@ -40,6 +40,11 @@ class Channel(Protocol):
         """The next frame. Raises ChannelTimeout, and ChannelLost for a dead stream or a damaged frame."""
         ...
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the stream is known to have died: receive() gives what came before, then raises. Never blocks."""
+        ...
+
     def close(self) -> None:
         """End the stream. Frames sent before still go out where they can. Never blocks, may be called twice."""
         ...

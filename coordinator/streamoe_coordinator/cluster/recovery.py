@@ -55,7 +55,8 @@ class Ladder:
         """Bring the session to where `step` begins and run it; None: only open it. Raises BandLost."""
         session = self._session
         first = self._first_seat
-        session.shared.notify(BandRecovering(first.layers, first.target.name, self._trouble.cause))
+        if not session.is_death_told:
+            session.shared.notify(BandRecovering(first.layers, first.target.name, self._trouble.cause))
         self._note(first, self._trouble)
         backoff_s = session.shared.timers.backoff_first_s
         while True:

@@ -40,6 +40,7 @@ class Wire:
         self._lost: _Lost | None = None
         self._due_s = [0.0, 0.0]  # when the last frame to the node, and from it, arrives
         self._is_cut = False
+        self._is_end_here = False
         self.is_closed = False  # the coordinator's end
         self.is_ended = False  # the node's end
         self._attachment: Attachment | None = None
@@ -76,6 +77,11 @@ class Wire:
             self._world.tell(f"<- {self.node.name}: {describe(frame)}")
         return frame
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the coordinator's end knows."""
+        return self._lost is not None or self._is_end_here
+
     def close(self) -> None:
         """The node learns of it behind the frames on their way."""
         if not self.is_closed:
@@ -91,14 +97,14 @@ class Wire:
         self._is_cut = True
         self._world.tell(f"wire to {self.node.name} cut: {cause}{' (silently)' if is_silent else ''}")
         if not is_silent:
-            self._world.at(self._latency_s, self._inbox.put, _Lost(cause))
+            self._world.at(self._latency_s, self._lose, cause)
         self._world.at(node_learns_s, self.node.when_awake, self._detached)
 
     def forget_node(self, cause: str, *, is_silent: bool) -> None:
         """The node's process is gone."""
         self._is_cut = self.is_ended = True
         if not is_silent:
-            self._world.at(self._latency_s, self._inbox.put, _Lost(cause))
+            self._world.at(self._latency_s, self._lose, cause)
 
     # ---- the node's end
 
@@ -129,7 +135,11 @@ class Wire:
     def _end(self) -> None:
         self.is_ended = True
         self.node.wires.pop(self, None)
-        self._carry_end(1, lambda: self._inbox.put(_Lost("the node ended the stream")))
+        self._carry_end(1, lambda: self._lose("the node ended the stream"))
+
+    def _lose(self, cause: str) -> None:
+        self._is_end_here = True
+        self._inbox.put(_Lost(cause))
 
     def _detached(self) -> None:
         if not self.is_ended:
