@@ -20,6 +20,9 @@ from .cluster.helpers import ClusterRescue
 from .cluster.history import DEFAULT_HISTORY_BYTES
 from .cluster.model_files import text_folder
 from .cluster.notices import BandRecovered, BandRecovering, BandStalled, HistoryLimited, Notice
+from .cluster.ports import Seat
+from .cluster.roster import SeenNode
+from .cluster.standing import HeardNode
 from .cluster.verify import Canary, run_canary
 from .cluster.words import words_wanted
 from .local_help import LocalHelp
@@ -47,6 +50,12 @@ class OpenedChain(Opened):
         """Who serves each band now, as last heard."""
         fresh = {seen.facts.node_id: seen.facts for seen in self.looking.discovery.nodes()}
         return tuple(fresh.get(seat.facts.node_id, seat.facts) for seat in self.band.seats)
+
+    @property
+    def heard(self) -> tuple[HeardNode, ...]:
+        """The same, with each node's last round trip; a node that answers no question any more is silent."""
+        seen = {node.facts.node_id: node for node in self.looking.discovery.nodes()}
+        return tuple(_heard(seat, seen.get(seat.facts.node_id)) for seat in self.band.seats)
 
     def refresh(self) -> None:
         """Let the chain's telemetry know what the nodes cost now."""
@@ -86,6 +95,12 @@ def _text(folder: Path, helper: LocalHelp | None) -> Text:
     if helper.text is None:
         helper.text, _ = load_text(folder)
     return helper.text
+
+
+def _heard(seat: Seat, seen: SeenNode | None) -> HeardNode:
+    if seen is not None:
+        return HeardNode(seen.facts, seen.rtt_s)
+    return HeardNode(seat.facts, is_silent=isinstance(seat.dialer, GrpcDialer))
 
 
 def notice_line(notice: Notice) -> str:

@@ -19,8 +19,8 @@ from streamoe_engine.telemetry import Snapshot
 @dataclass(frozen=True, slots=True)
 class BandStatus:
     """One band as its front ends show it. items: its plan's rows, which sum to its cap; plan: the whole plan, of a band
-    of this process. rtt_ms: None where nobody knows (yet). detail: a sentence on what is wrong and what comes next, or
-    "".
+    of this process. rtt_ms: None where nobody knows (yet). hop_s: the last step's way there and back, None likewise.
+    detail: a sentence on what is wrong and what comes next, or "".
     """
 
     name: str
@@ -33,6 +33,7 @@ class BandStatus:
     state: Literal["up", "suspect", "lost"] = "up"
     plan: Plan | None = None
     rtt_ms: float | None = None
+    hop_s: float | None = None
     detail: str = ""
 
 

@@ -24,6 +24,7 @@ import numpy as np
 
 from . import footprint
 from .assembly import Assembled, assemble
+from .band_files import check_band_files
 from .band_options import BACKENDS, BandOptions, host_costs, plan_for, plan_of, plan_request
 from .errors import ContextFull, NonFiniteLogits, StateLost, UsageError
 from .fingerprint import fingerprint
@@ -74,6 +75,7 @@ class Band:
         """
         store = ModelStore(folder)
         plan = plan_of(store, options)
+        check_band_files(store, plan.first_layer, plan.last_layer)
         _bound_allocators()
         try:
             guess = "none" if options.guess_width == 0 else options.guess

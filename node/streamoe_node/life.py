@@ -20,6 +20,7 @@ from typing import Literal
 import grpc
 
 from streamoe_engine.band import BandOptions, host_costs, plan_for, plan_request
+from streamoe_engine.band_files import check_band_files
 from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.plan import Plan
 from streamoe_engine.store import ModelStore
@@ -77,13 +78,15 @@ class Door:
 def plan_node(folder: Path, options: BandOptions, network: Network) -> NodePlan:
     """The node's plan now, in this process: import what it will use first. No weight is touched.
 
-    Raises PlanDoesNotFit, UsageError, ModelFolderError.
+    Raises PlanDoesNotFit, UsageError, ModelFolderError; of these ModelFileMissing where the folder lacks layers.
     """
     store = ModelStore(folder)
     options = replace(options, sequences=network.max_sessions, host=options.host or host_costs())
     rows = network_rows(store.manifest, plan_request(store, options), network, supervisor_bytes())
     options = replace(options, extra_bytes=(*options.extra_bytes, *rows))
-    return NodePlan(folder, options, network, plan_for(folder, options), row_reasons(store.manifest, network))
+    plan = plan_for(folder, options)
+    check_band_files(store, plan.first_layer, plan.last_layer)
+    return NodePlan(folder, options, network, plan, row_reasons(store.manifest, network))
 
 
 class _RealClock:

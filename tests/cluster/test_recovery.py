@@ -214,3 +214,26 @@ def test_waiting_behind_another_sessions_long_step_is_no_loss():
     bench.world.run(lambda: len(made) == 2, 5000.0)
     assert made == [answer_of(PROMPT, 1)] * 2
     assert not bench.notices
+
+
+@pytest.mark.parametrize("is_idle", [False, True])
+def test_a_band_that_dies_while_another_works_long_is_noticed_soon(is_idle: bool):
+    bench = Bench(*TWO)
+    told: list[float] = []
+
+    def talk() -> int:
+        state = bench.chain.new_state()
+        bench.chain.run(state, np.array(PROMPT[:4], np.int32), "nothing")
+        bench.nodes["node-6"].step_s = 5.0  # 10 s and more for the four tokens
+        killed_s = bench.world.now_s + (3.0 if is_idle else 0.3)
+        bench.world.at(killed_s - bench.world.now_s, lambda: bench.nodes["node-0"].crash(is_silent=False))
+        bench.world.at(killed_s + 0.5 - bench.world.now_s, bench.nodes["node-0"].start)
+        bench.world.at(killed_s + 0.4 - bench.world.now_s, lambda: told.append(len(bench.notices)))
+        bench.nodes["node-0"].step_s = 0.1 if is_idle else 0.5
+        logits = bench.chain.run(state, np.array(PROMPT[4:], np.int32), "last_logits")
+        assert logits is not None
+        return int(logits.argmax())
+
+    assert bench.run(talk) == answer_of(PROMPT, 1)[0]
+    assert told == [1] and type(bench.notices[0]) is BandRecovering
+    assert sum(type(notice) is BandRecovering for notice in bench.notices) == 1

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamoe_engine.band_options import BandOptions, plan_for
 from streamoe_engine.checkpoint.verify import verify_folder
 from streamoe_engine.errors import ModelFileCorrupt, ModelFileMissing
 from streamoe_engine.fingerprint import (
@@ -22,6 +23,7 @@ from streamoe_engine.fingerprint import (
     text_files,
 )
 from streamoe_engine.manifest import MANIFEST_FILE, FileEntry, Manifest, read_manifest
+from streamoe_engine.sizes import GIB
 from tests.running import open_band
 
 Folders = Callable[..., tuple[Path, Path]]
@@ -86,8 +88,13 @@ def test_a_folder_of_a_bands_files_opens_that_band(tiny_folder: Folders, tmp_pat
         hidden = first.run(first.new_state(), IDS, "hidden")
         assert np.array_equal(last.run(last.new_state(), hidden, "all_logits"), expected)
         assert fingerprint(first.manifest) == fingerprint(last.manifest)
-    with pytest.raises(ModelFileMissing, match="layer-0002"):
+    with pytest.raises(ModelFileMissing, match=r"lacks layers 2: .*layer-0002.*; it has layers 0-1 of 0-3") as lacking:
         open_band(parts[0], layers=(0, 2))
+    assert "--layers 0-1;" in lacking.value.next_step
+    assert f"streamoe pull-band HOST:PORT {parts[0]} --layers 2-2;" in lacking.value.next_step
+    with pytest.raises(ModelFileMissing, match=r"lacks layers 0-1: .*; it has layers 2-3 of 0-3"):
+        open_band(parts[1])
+    assert plan_for(parts[1], BandOptions(budget_bytes=GIB, ctx_tokens=64)).last_layer == 3  # for what is to be pulled
     files = band_files(first.manifest, 2, 3)
     verify_folder(parts[1], names=files)
     (parts[1] / files[-1]).write_bytes(bytes(first.manifest.files[files[-1]].num_bytes))

@@ -18,10 +18,9 @@ from typing import Self
 import numpy as np
 
 from streamoe_engine.band import Want
-from streamoe_engine.errors import ContextFull, UsageError
 from streamoe_engine.telemetry import Snapshot
 from streamoe_proto.channel_options import FRAME_OVERHEAD_BYTES
-from streamoe_proto.messages import EMPTY_PREFIX, Checkpointed, NodeFacts, StepWant, TopWords
+from streamoe_proto.messages import EMPTY_PREFIX, Checkpointed, NodeFacts, TopWords
 
 from .band_session import BandSession, Shared
 from .budget import Budget
@@ -31,8 +30,10 @@ from .history import HistoryRoom
 from .notices import Notice
 from .pipeline import BandAnswer, Pipeline, Wagon
 from .ports import Clock, NoRescue, Rescue, Seat
+from .run_checks import asked_of_last, check_run
 from .seats import Seats
-from .splits import BandSplit
+from .splits import BandSplit, split_of
+from .standing import Standing, Standings
 from .states import ChainState
 from .timers import MachineClock
 from .words import dense
@@ -60,13 +61,14 @@ class Chain:
         self.options, self.words_wanted = options, options.words_wanted
         self._figures, self._new_session = ChainFigures(seats), new_session
         self._seats = Seats(seats, lambda band, seat: self._figures.set_facts(band, seat.facts))
+        self._standings, self._notify = Standings(layers), notify
         self._shared = Shared(
             self._seats,
             HistoryRoom(options.history_bytes),
             clock or MachineClock(),
             options.timers,
             rescue or NoRescue(),
-            notify,
+            self._told,
             options.epoch,
         )
         self._states: weakref.WeakSet[ChainState] = weakref.WeakSet()
@@ -108,6 +110,11 @@ class Chain:
         """Where the last run's time went, band by band."""
         return self._figures.last_split
 
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """How each band stands. Any thread."""
+        return self._standings.now()
+
     # ---- states
 
     def new_state(self) -> ChainState:
@@ -135,7 +142,9 @@ class Chain:
                 band.open()
         except BaseException:
             state.release()
+            self._standings.settle()
             raise
+        self._standings.opened()
         self._states.add(state)
         return state
 
@@ -151,7 +160,7 @@ class Chain:
         Raises StateLost, ContextFull and UsageError before computing; BandLost. An error ends the state.
         """
         self._check(state, inputs, want)
-        final, top_k = self._asking(state, want)
+        final, top_k = asked_of_last(want, state.words_wanted)
         answers: list[BandAnswer] = []
         with self._running([state], before_layer):
             state.pipeline.enter(Wagon(state.bands, state.next_step(inputs), final, top_k))
@@ -174,7 +183,11 @@ class Chain:
             for state in states:
                 self._drain(state, answers)
             waiting = deque(
-                Wagon(state.bands, state.next_step(tokens[i : i + 1].astype(np.int32)), *self._asking(state, want))
+                Wagon(
+                    state.bands,
+                    state.next_step(tokens[i : i + 1].astype(np.int32)),
+                    *asked_of_last(want, state.words_wanted),
+                )
                 for i, state in enumerate(states)
             )
             line = Pipeline(len(self._seats))
@@ -236,20 +249,8 @@ class Chain:
 
     def _check(self, state: ChainState, inputs: np.ndarray, want: Want) -> None:
         state.check()
-        num_tokens, facts = len(inputs), self._seats[0].facts
-        if not 1 <= num_tokens <= self.chunk_tokens:
-            raise UsageError(
-                f"{num_tokens} tokens at once, a frame holds 1 to {self.chunk_tokens}", "run fewer at once"
-            )
-        if state.position + num_tokens > self.ctx_tokens:
-            raise ContextFull(state.position + num_tokens, self.ctx_tokens)
-        if not 0 <= inputs.min() <= inputs.max() < facts.vocab_size:
-            raise UsageError(
-                f"token ids {inputs.min()} to {inputs.max()} are not within the vocabulary of {facts.vocab_size}",
-                "use the tokenizer of the same model",
-            )
-        if want == "all_logits":
-            raise UsageError("nodes give the logits of a step's last token", "run the tokens one by one")
+        facts = self._seats[0].facts
+        check_run(state.position, inputs, want, self.chunk_tokens, self.ctx_tokens, facts.vocab_size)
 
     @contextmanager
     def _running(self, states: Sequence[ChainState], before_layer: Callable[[int], None] | None) -> Iterator[None]:
@@ -264,20 +265,20 @@ class Chain:
                 state.release()
             raise
         finally:
+            self._standings.settle()
             for state in states:
                 state.end_run()
 
-    def _asking(self, state: ChainState, want: Want) -> tuple[StepWant, int]:
-        if want == "nothing":
-            return "ack", 0
-        if want == "hidden":
-            return "hidden", 0
-        return ("logits", 0) if state.words_wanted is None else ("top_k", state.words_wanted)
-
     def _tick(self, pipeline: Pipeline, answers: list[BandAnswer]) -> np.ndarray | TopWords | None:
         done, output = pipeline.tick()
+        for answer in done:
+            self._standings.answered(self._seats[answer.band].layers, split_of(answer.answer).wire_s)
         answers += done
         return output
+
+    def _told(self, notice: Notice) -> None:
+        self._standings.hear(notice)
+        self._notify(notice)
 
     def _drain(self, state: ChainState, answers: list[BandAnswer]) -> None:
         while not state.pipeline.is_empty:

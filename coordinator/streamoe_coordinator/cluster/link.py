@@ -111,9 +111,7 @@ class BandLink:
         """Whether the stream is known to have died; what came before may still answer the step."""
         return self._channel is None or bool(self._death) or self._channel.is_lost
 
-    def answer(
-        self, patience_s: float | None = None, is_wanted_elsewhere: Callable[[], bool] | None = None
-    ) -> Answer:
+    def answer(self, patience_s: float | None = None, is_wanted_elsewhere: Callable[[], bool] | None = None) -> Answer:
         """Wait for the step's result. patience_s: how long the node may be silent, None: as the timers say.
         is_wanted_elsewhere: asked a few times a second; True ends the wait with WantedElsewhere.
 
@@ -200,11 +198,11 @@ class BandLink:
                 self._on_silence(silent_s)
                 self._resend(step)
             due_s = lost_s if is_suspect else min(lost_s, timers.suspect_s)
+            if is_wanted_elsewhere is not None and is_wanted_elsewhere():
+                raise WantedElsewhere
             wait_s = max(_SHORTEST_WAIT_S, heard_s + due_s - now_s)
             frame = self._receive(wait_s if is_wanted_elsewhere is None else min(wait_s, LOOK_AROUND_S))
             if frame is None:
-                if is_wanted_elsewhere is not None and is_wanted_elsewhere():
-                    raise WantedElsewhere
                 continue
             if isinstance(frame, Progress) and frame.seq == step.seq:
                 heard_s, is_suspect = self._clock.now_s(), False

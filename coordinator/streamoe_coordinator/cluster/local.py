@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamoe_engine.band import BandOptions, host_costs, plan_for
+from streamoe_engine.band_files import check_band_files
 from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.store import ModelStore
 from streamoe_node.compute import Compute
@@ -44,9 +45,11 @@ class LocalBand:
         Raises PlanDoesNotFit and UsageError before any weight is read, and what opening and its self-test raise.
         """
         options = replace(options, sequences=max_sessions, host=options.host or host_costs(options.tokenizer_bytes))
-        manifest, plan = ModelStore(folder).manifest, plan_for(folder, options)
+        store = ModelStore(folder)
+        manifest, plan = store.manifest, plan_for(folder, options)
         limits = NodeLimits(max_sessions=max_sessions)
         first, last = plan.first_layer, plan.last_layer
+        check_band_files(store, first, last)
         identity = Identity(f"here-{uuid.uuid4().hex[:11]}", uuid.uuid4().hex[:16], "this process")
         self._facts_maker = FactsMaker(Fixed(identity, manifest, fingerprint(manifest), plan, limits, {}))
         self._limits, self._target = limits, Target(identity.node_id, identity.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,9 +21,8 @@ from ..opening import EngineFlags
 from .chat import Flags, _fill, _look_of
 
 if TYPE_CHECKING:
-    from streamoe_proto.messages import NodeFacts
-
     from ..cluster.gathering import Gathered
+    from ..cluster.standing import HeardNode
     from ..local_help import LocalHelp
     from ..looking import Looking
     from ..runs_tokens import RunsSequences
@@ -119,13 +118,13 @@ def _serve_chain(
     with opened_chain(found, gathered, model, {}, tell_on_stderr, helper) as opened:
         tell_on_stderr(ready_line(opened.facts, opened.canary))
 
-        def facts() -> list[NodeFacts]:
+        def heard() -> Sequence[HeardNode]:
             opened.refresh()
-            return list(opened.facts)
+            return opened.heard
 
         @contextmanager
         def chained() -> Iterator[RunsSequences]:
-            yield ChainSequences(opened.band, facts)
+            yield ChainSequences(opened.band, heard)
 
         manifest = read_manifest(opened.folder)
         serve_model(

@@ -15,17 +15,19 @@ import numpy as np
 from streamoe_engine.band import Want
 from streamoe_engine.plan import PlanItem
 from streamoe_engine.telemetry import Snapshot
-from streamoe_proto.messages import NodeFacts
 
 from ..cluster.chain import Chain, ChainState
+from ..cluster.standing import HeardNode, Standing
 from ..runs_tokens import BandStatus
+
+_SILENT = "the node does not answer; it is asked again, and the band is recovered when a token needs it"
 
 
 class ChainSequences:
-    """All layers of a model, on several machines. facts: what each band's node last told of itself."""
+    """All layers of a model, on several machines. heard: of each band's node, in the order of their layers."""
 
-    def __init__(self, chain: Chain, facts: Callable[[], Sequence[NodeFacts]]) -> None:
-        self._chain, self._facts = chain, facts
+    def __init__(self, chain: Chain, heard: Callable[[], Sequence[HeardNode]]) -> None:
+        self._chain, self._heard = chain, heard
         # Clients ask for log-probabilities and forms: every logit has to come, not the likeliest alone.
         chain.words_wanted = None
 
@@ -84,10 +86,15 @@ class ChainSequences:
 
     def bands(self) -> Sequence[BandStatus]:
         """The nodes in the order of their layers, as last heard."""
-        return [_status(facts) for facts in self._facts()]
+        return [_status(*pair) for pair in zip(self._heard(), self._chain.standings, strict=True)]
 
 
-def _status(facts: NodeFacts) -> BandStatus:
+def _status(heard: HeardNode, standing: Standing) -> BandStatus:
+    facts = heard.facts
+    state, detail = standing.state, standing.detail
+    if standing.is_settled:
+        # Between runs nobody asks for a step: a node that answers questions is as good as up.
+        state, detail = ("suspect", _SILENT) if heard.is_silent else ("up", "")
     return BandStatus(
         facts.name,
         facts.first_layer,
@@ -96,4 +103,8 @@ def _status(facts: NodeFacts) -> BandStatus:
         facts.footprint_bytes,
         facts.peak_bytes,
         tuple(PlanItem(row.name, row.num_bytes, row.why) for row in facts.plan),
+        state=state,
+        rtt_ms=None if heard.rtt_s is None else round(heard.rtt_s * 1000, 3),
+        hop_s=standing.hop_s,
+        detail=detail,
     )

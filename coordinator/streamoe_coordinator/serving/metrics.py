@@ -11,12 +11,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from ..runs_tokens import BandStatus
 from .meter import Histogram
 from .served import Served
 from .status import Look, Watch
 
 # The tier of a pick by LayerCounts' name. A hit may lie in a slot lent by landing: the engine tells no difference.
 _TIERS = {"hot": "hits", "prefetch": "guess_hits", "ssd": "misses"}
+
+_BAND_LABELS = ("node", "first", "last")
 
 
 class ServerCollector(Collector):
@@ -31,10 +34,17 @@ class ServerCollector(Collector):
         yield from self._memory(look)
         yield from self._experts(look)
         yield from self._requests()
-        up = GaugeMetricFamily("streamoe_band_up", "1 while the band answers", labels=("node", "first", "last"))
+        up = GaugeMetricFamily("streamoe_band_up", "1 while the band answers", labels=_BAND_LABELS)
         for band in look.bands:
-            up.add_metric((band.name, str(band.first_layer), str(band.last_layer)), float(band.state == "up"))
+            up.add_metric(_labels(band), float(band.state == "up"))
         yield up
+        hop = GaugeMetricFamily(
+            "streamoe_hop_seconds", "the last step's way there and back, without the node's time", labels=_BAND_LABELS
+        )
+        for band in look.bands:
+            if band.hop_s is not None:
+                hop.add_metric(_labels(band), band.hop_s)
+        yield hop
 
     def _memory(self, look: Look) -> Iterator[Metric]:
         yield GaugeMetricFamily("streamoe_budget_bytes", "the cap", look.budget_bytes or 0)
@@ -86,6 +96,10 @@ def registry_of(served: Served, watch: Watch) -> CollectorRegistry:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(ServerCollector(served, watch))
     return registry
+
+
+def _labels(band: BandStatus) -> tuple[str, str, str]:
+    return band.name, str(band.first_layer), str(band.last_layer)
 
 
 def _mlx_bytes() -> tuple[int, int]:

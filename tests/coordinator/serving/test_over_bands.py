@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import concurrent.futures
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,21 @@ pytestmark = pytest.mark.slow
 PROMPTS = [f"Name {number} colours." for number in range(4)]
 
 
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """Node processes and where they answer."""
+
+    addresses: list[str]
+    processes: list[subprocess.Popen[bytes]]
+
+    def kill(self, number: int) -> None:
+        self.processes[number].kill()
+        self.processes[number].wait(10)
+
+
 @pytest.fixture
-def nodes(clean_environment: dict[str, str], embedded_folder: Path, tmp_path: Path) -> Iterator[list[str]]:
-    """The addresses of two nodes that hold half of the model each."""
+def nodes(clean_environment: dict[str, str], embedded_folder: Path, tmp_path: Path) -> Iterator[Nodes]:
+    """Two nodes that hold half of the model each."""
     processes, logs = [], []
     try:
         for layers in ("0-7", "8-15"):
@@ -30,7 +44,7 @@ def nodes(clean_environment: dict[str, str], embedded_folder: Path, tmp_path: Pa
             command += ["--budget", "400MiB", "--ctx", "512", "--port", "0", "--no-announce"]
             with logs[-1].open("wb") as out:
                 processes.append(subprocess.Popen(command, stdout=out, stderr=out, env=clean_environment))
-        yield [_address(log) for log in logs]
+        yield Nodes([_address(log) for log in logs], processes)
     finally:
         for process in processes:
             process.terminate()
@@ -48,9 +62,9 @@ def _address(log: Path) -> str:
 
 
 def test_two_nodes_answer_as_one_band(
-    clean_environment: dict[str, str], nodes: list[str], server: ServerProcess, embedded_folder: Path
+    clean_environment: dict[str, str], nodes: Nodes, server: ServerProcess, embedded_folder: Path
 ) -> None:
-    args = [part for address in nodes for part in ("--node", address)]
+    args = [part for address in nodes.addresses for part in ("--node", address)]
     args += ["--model", str(embedded_folder), "--alias", MODEL]
     with ServerProcess(clean_environment, *args, module="streamoe_coordinator.coord_cli") as over_nodes:
 
@@ -67,5 +81,22 @@ def test_two_nodes_answer_as_one_band(
         told = over_nodes.telemetry()
         assert [(band["first_layer"], band["last_layer"]) for band in told["bands"]] == [(0, 7), (8, 15)]
         assert all(sum(i["bytes"] for i in b["plan"]["items"]) == b["budget_bytes"] for b in told["bands"])
+        assert all(band["state"] == "up" and 0 < band["rtt_ms"] < 1000 for band in told["bands"])
+        metrics = over_nodes.get("/metrics")[1]
+        assert len(re.findall(r"^streamoe_band_up\{.*\} 1\.0$", metrics, re.MULTILINE)) == 2
+        assert len(re.findall(r"^streamoe_hop_seconds\{.*\} 0\.\d+", metrics, re.MULTILINE)) == 2
         assert over_nodes.get("/ready")[0] == 200
+        nodes.kill(1)
+        _wait_for(lambda: [band["state"] for band in over_nodes.telemetry()["bands"]] == ["up", "suspect"])
+        assert over_nodes.get("/ready")[0] == 503
+        assert re.search(
+            r'^streamoe_band_up\{first="8",last="15".*\} 0\.0$', over_nodes.get("/metrics")[1], re.MULTILINE
+        )
         assert over_nodes.stop() == 0
+
+
+def _wait_for(is_so: Callable[[], bool], most_s: float = 30.0) -> None:
+    end_s = time.monotonic() + most_s
+    while not is_so():
+        assert time.monotonic() < end_s, "it does not come"
+        time.sleep(0.2)
