@@ -5,7 +5,8 @@
     python bench/wire.py --nodes 4 --tokens 200
 
 Each node is a process of its own with the real service and core, over a band that computes nothing (or sleeps). The
-hop stands beside a raw TCP echo of the same bytes in the same run. Goals: a hop of 8 KiB at most 0.35 ms, a walk over
+hop stands beside a raw TCP echo and a bare gRPC stream of the same bytes in the same run, the walk beside as many bare
+streams. Goals: a hop of 8 KiB at most 0.35 ms, a walk over
 16 nodes at most 5 ms (medians), four sessions over two bands at least 1.8 times one session's throughput.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import queue
 import socket
 import subprocess
 import sys
@@ -24,12 +26,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median, quantiles
 
+import grpc
 import numpy as np
 
 from streamoe_coordinator.cluster.access import Access
 from streamoe_coordinator.cluster.chain import Chain, ChainOptions
 from streamoe_coordinator.cluster.grpc_dialer import GrpcDialer
 from streamoe_coordinator.cluster.ports import Seat, Target
+from streamoe_proto.channel_options import client_options
 from streamoe_proto.messages import EMPTY_PREFIX, Open, Ready, Result, Step, prefix_hash
 from wire_node import VOCAB, facts_of
 
@@ -94,6 +98,28 @@ def echo_ms(num_bytes: int, count: int) -> list[float]:
                 got += connection.recv_into(memoryview(room)[got:])
 
         return timed(trip, count)
+
+
+def grpc_echo_ms(num_nodes: int, num_bytes: int, count: int) -> list[float]:
+    """Round trips through so many gRPC streams one after another, each sending back what comes: the floor of a walk."""
+    with ExitStack() as stack:
+        streams = [stack.enter_context(_echo_stream()) for _ in range(num_nodes)]
+        data = bytes(num_bytes)
+
+        def trip() -> None:
+            for sending, answers in streams:
+                sending.put(data)
+                next(answers)
+
+        return timed(trip, count)
+
+
+@contextmanager
+def _echo_stream() -> Iterator[tuple[queue.SimpleQueue[bytes | None], Iterator[bytes]]]:
+    sending: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    with process("grpc-echo") as port, grpc.insecure_channel(f"127.0.0.1:{port}", client_options()) as channel:
+        yield sending, channel.stream_stream("/bench.Echo/Run")(iter(sending.get, None))
+        sending.put(None)
 
 
 def hop_ms(count: int) -> list[float]:
@@ -169,7 +195,9 @@ def measure(arguments: argparse.Namespace) -> list[Row]:
     num_bytes = 4 * WIDTH
     return [
         row(f"raw TCP echo, {num_bytes} B", echo_ms(num_bytes, count)),
+        row(f"bare gRPC echo, {num_bytes} B", grpc_echo_ms(1, num_bytes, count)),
         row(f"hop, {num_bytes} B", hop_ms(count), "<= 0.35"),
+        row(f"bare gRPC echo, {arguments.nodes} nodes", grpc_echo_ms(arguments.nodes, num_bytes, count // 4)),
         row(f"walk over {arguments.nodes} nodes", walk_ms(arguments.nodes, count // 4), "<= 5 for 16"),
         Row("4 sessions over 2 bands", "x one", sessions_gain(arguments.sleep_s, 40), None, ">= 1.8"),
     ]

@@ -2,6 +2,7 @@
 
 python bench/wire_node.py LAYER LAST NUM_LAYERS SLEEP_S WIDTH     serves; prints its port
 python bench/wire_node.py echo                                    a raw TCP echo instead
+python bench/wire_node.py grpc-echo                               a gRPC stream that sends back what comes
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
@@ -104,17 +107,33 @@ def serve(first: int, last: int, num_layers: int, sleep_s: float, width: int) ->
     server = grpc.server(
         ThreadPoolExecutor(40), handlers=[BandService(lambda: core, Traffic()).handler()], options=server_options()
     )
+    with _serving(server):
+        while not _is_input_over.is_set():
+            core.run_next(0.5)
+
+
+def grpc_echo() -> None:
+    """What gRPC's Python threads need, without a line of ours."""
+    method = grpc.stream_stream_rpc_method_handler(lambda frames, _: frames)
+    handler = grpc.method_handlers_generic_handler("bench.Echo", {"Run": method})
+    with _serving(grpc.server(ThreadPoolExecutor(4), handlers=[handler], options=server_options())):
+        _is_input_over.wait()
+
+
+_is_input_over = threading.Event()
+
+
+@contextmanager
+def _serving(server: grpc.Server) -> Iterator[None]:
     print(server.add_insecure_port("127.0.0.1:0"), flush=True)
     server.start()
-    is_over = threading.Event()
 
     def watch() -> None:
         sys.stdin.read()
-        is_over.set()
+        _is_input_over.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    while not is_over.is_set():
-        core.run_next(0.5)
+    yield
     server.stop(0).wait(5)
 
 
@@ -132,5 +151,7 @@ def echo() -> None:
 if __name__ == "__main__":
     if sys.argv[1] == "echo":
         echo()
+    elif sys.argv[1] == "grpc-echo":
+        grpc_echo()
     else:
         serve(*map(int, sys.argv[1:4]), float(sys.argv[4]), int(sys.argv[5]))
