@@ -26,8 +26,8 @@ QUESTION = (
 CAPS = ("smallest", "twice", "resident")
 GUESSES = ("none", "auto", "liar")
 CHUNKS = (1, 7, 64, 128)
-# Through MLX, which is slow: every value of each axis; the whole product is the slow test, and the kernels' own.
-CASES = [("smallest", "none", 128), ("smallest", "liar", 1), ("twice", "auto", 7), ("twice", "liar", 64)]
+# Through MLX, which is slow: two corners; the whole product is the slow test, and the kernels' own.
+CASES = [("smallest", "liar", 7), ("twice", "auto", 64)]
 
 
 @pytest.fixture(scope="module")
