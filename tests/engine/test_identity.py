@@ -26,6 +26,8 @@ QUESTION = (
 CAPS = ("smallest", "twice", "resident")
 GUESSES = ("none", "auto", "liar")
 CHUNKS = (1, 7, 64, 128)
+# All caps and guesses at two chunks; the rest of the product is slow.
+KERNEL_CASES = list(product(CAPS, GUESSES, (1, 64)))
 # Through MLX, which is slow: two corners; the whole product is the slow test, and the kernels' own.
 CASES = [("smallest", "liar", 7), ("twice", "auto", 64)]
 
@@ -71,7 +73,13 @@ def answer(folder: Path, prompt: list[int], cap: str, guess: str, chunk: int, ba
     return tokens
 
 
-@pytest.mark.parametrize(("cap", "guess", "chunk"), list(product(CAPS, GUESSES, CHUNKS)))
+@pytest.mark.parametrize(
+    ("cap", "guess", "chunk"),
+    [
+        pytest.param(*case, marks=() if case in KERNEL_CASES else pytest.mark.slow)
+        for case in product(CAPS, GUESSES, CHUNKS)
+    ],
+)
 def test_the_same_96_tokens_through_the_kernels(
     embedded_folder: Path, prompt, expected_of_kernels, cap: str, guess: str, chunk: int
 ) -> None:

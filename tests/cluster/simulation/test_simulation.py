@@ -29,7 +29,7 @@ def replay(seed: int) -> str:
 def test_every_promise_is_kept_under_250_schedules():
     num_recoveries, num_replayed = check(QUICK)
     # The seeds do reach what they are for.
-    assert num_recoveries > 200 and num_replayed > 100
+    assert num_recoveries > 200 and num_replayed > 50
 
 
 @pytest.mark.slow
