@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..text import StreamDecoder, TextTokenizer
+from ..text.thinking import num_begun
 from .ports import OutputParser
 from .stream import ContentDelta, OutputDelta, TokenLogprob
 
@@ -31,7 +32,7 @@ class StopScanner:
             at, self.found = min(hits)
             passed, self._held = self._held[:at], ""
             return passed
-        num_held = max((_num_begun(self._held, stop) for stop in self._stops), default=0)
+        num_held = max((num_begun(self._held, stop) for stop in self._stops), default=0)
         cut = len(self._held) - num_held
         passed, self._held = self._held[:cut], self._held[cut:]
         return passed
@@ -40,11 +41,6 @@ class StopScanner:
         """What was held back and begins no stop after all."""
         passed, self._held = self._held, ""
         return passed
-
-
-def _num_begun(text: str, stop: str) -> int:
-    # How many characters at the end of `text` are a beginning of `stop`.
-    return next((n for n in range(min(len(stop) - 1, len(text)), 0, -1) if text.endswith(stop[:n])), 0)
 
 
 class AnswerOutput:

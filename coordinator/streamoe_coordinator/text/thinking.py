@@ -39,7 +39,7 @@ class ThinkingSplitter:
             self._take(pieces, at)
             self._held = self._held[len(mark) :]
             self._is_inside = not self._is_inside
-        self._take(pieces, len(self._held) - _num_begun(self._held, mark))
+        self._take(pieces, len(self._held) - num_begun(self._held, mark))
         return pieces
 
     def finish(self) -> list[Piece]:
@@ -63,6 +63,6 @@ def starts_inside(prompt: str) -> bool:
     return prompt.rstrip().endswith(OPEN_MARK)
 
 
-def _num_begun(text: str, mark: str) -> int:
-    # How many characters at the end of `text` are a beginning of `mark`.
+def num_begun(text: str, mark: str) -> int:
+    """How many characters at the end of `text` are a beginning of `mark`, all of it not counted."""
     return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)

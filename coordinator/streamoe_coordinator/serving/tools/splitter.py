@@ -10,6 +10,7 @@ import json
 import uuid
 from typing import Any
 
+from ...text.thinking import num_begun
 from ..stream import ContentDelta, OutputDelta, ToolCallArguments, ToolCallBegun
 from .call_reader import CallReader
 from .formats import ToolFormat
@@ -55,7 +56,7 @@ class ToolCallSplitter:
     def _outside(self, deltas: list[OutputDelta], text: str) -> str | None:
         # The text after a start mark, None where there is none.
         before, mark, after = (self._held + text).partition(self._format.start)
-        sure = before.rstrip() if mark else before[: len(before) - _num_begun(before, self._format.start)].rstrip()
+        sure = before.rstrip() if mark else before[: len(before) - num_begun(before, self._format.start)].rstrip()
         _add_text(deltas, sure)
         self._held = "" if mark else before[len(sure) :]
         if not mark:
@@ -111,8 +112,3 @@ def _add_text(deltas: list[OutputDelta], text: str) -> None:
 
 def _new_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
-
-
-def _num_begun(text: str, mark: str) -> int:
-    # How many characters at the end of `text` are a beginning of `mark`.
-    return next((n for n in range(min(len(mark) - 1, len(text)), 0, -1) if text.endswith(mark[:n])), 0)
