@@ -16,12 +16,12 @@ from bench.peers import forced
 from numpy.typing import NDArray
 
 import streamoe_coordinator.cli  # noqa: F401  (for what it costs)
-from streamoe_coordinator.opening import EngineFlags, band_options
 from streamoe_coordinator.text import load_text
 from streamoe_engine.band import Band
 from streamoe_engine.errors import StreamoeError
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import format_size
+from streamoe_node.opening import EngineFlags, band_options
 
 
 def open_engine(asked: argparse.Namespace) -> forced.Opened:

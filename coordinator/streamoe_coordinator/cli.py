@@ -1,6 +1,7 @@
 """The `streamoe` command line: which commands there are.
 
-Owns the top level only: each command is a module of commands/, each option is defined in options.py.
+Owns the top level only: each command is a module of commands/, each option is defined in options.py or in
+the node's shared_options.py.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from .options import _option as option
+from streamoe_node.shared_options import NETWORK, OUTPUT, option
 
-NETWORK = "Network"
+from .options import MODEL
 
 Nodes = Annotated[
     list[str] | None,
@@ -36,19 +36,19 @@ Model = Annotated[
     Path | None,
     option(
         "--model",
-        panel="Model",
+        panel=MODEL,
         metavar="FOLDER",
         text="The model folder: its tokenizer, and the layers that this process opens itself. Left out: the model "
         "that comes along if it is the nodes' one, else the tokenizer is fetched from a node.",
     ),
 ]
-Watch = Annotated[bool, option("--watch", panel="Output", text="Keep looking, until Ctrl-C.")]
+Watch = Annotated[bool, option("--watch", panel=OUTPUT, text="Keep looking, until Ctrl-C.")]
 Code = Annotated[str | None, option("--code", panel=NETWORK, metavar="CODE", text="The code that the node shows.")]
 Force = Annotated[bool, option("--force", panel=NETWORK, text="Replace what is there.")]
 Restore = Annotated[
-    Path | None, option("--restore", panel="Output", metavar="FILE", text="Go on with a conversation that was saved.")
+    Path | None, option("--restore", panel=OUTPUT, metavar="FILE", text="Go on with a conversation that was saved.")
 ]
 SaveTo = Annotated[
-    Path | None, option("--save", panel="Output", metavar="FILE", text="Save the conversation's state here at the end.")
+    Path | None, option("--save", panel=OUTPUT, metavar="FILE", text="Save the conversation's state here at the end.")
 ]
 SnapshotFile = Annotated[Path, typer.Argument(help="A snapshot: a conversation with its state, of all bands.")]

@@ -1,7 +1,7 @@
 """The `streamoe-coord` command line: which commands there are.
 
-Owns the top level only: each command is a module of coord_commands/, each option is defined in options.py or
-cluster_options.py.
+Owns the top level only: each command is a module of coord_commands/, each option is defined in options.py,
+cluster_options.py or the node's shared_options.py.
 """
 
 from __future__ import annotations

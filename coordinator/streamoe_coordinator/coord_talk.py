@@ -15,6 +15,8 @@ from typing import Any, TextIO
 from streamoe_engine.errors import UsageError
 from streamoe_engine.sizes import format_size
 from streamoe_node.errors import SnapshotUnusable
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags
 
 from .chaining import Given, OpenedChain, opened_chain
 from .cluster.gathering import Gathered
@@ -25,8 +27,6 @@ from .commands.chat import opened_band
 from .edge import print_json
 from .local_help import LocalHelp
 from .looking import Looking, tell_amid, tell_on_stderr
-from .models import resolve_model
-from .opening import EngineFlags
 from .report import answer_json, answer_line, promise
 from .session import ChatSession
 from .talking import Ask, Opened, answer_once, session_of

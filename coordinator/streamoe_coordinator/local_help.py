@@ -16,6 +16,8 @@ from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import parse_size
 from streamoe_node.errors import FingerprintMismatch
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags, band_options
 from streamoe_node.rows import GRPC_BYTES
 from streamoe_proto.messages import NodeFacts
 
@@ -23,8 +25,6 @@ from .cluster.assembly_words import missing_layers
 from .cluster.history import DEFAULT_HISTORY_BYTES
 from .cluster.local import LocalBand
 from .cluster.ports import Seat
-from .models import resolve_model
-from .opening import EngineFlags, band_options
 from .text import Text, load_text
 
 # One on its way to a node and one back, each as numbers and as bytes.

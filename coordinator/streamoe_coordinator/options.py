@@ -1,4 +1,4 @@
-"""The command line's options, each defined once: name, environment variable, help, panel.
+"""The command line's options, each defined once; those that nodes have too are in `streamoe_node.shared_options`.
 
 Owns the words a user types. Refuses to know what they do.
 """
@@ -6,18 +6,13 @@ Owns the words a user types. Refuses to know what they do.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-MEMORY, MODEL, SAMPLING, ENGINE, OUTPUT, BENCH = "Memory", "Model", "Sampling", "Engine", "Output", "Measurement"
-NETWORK = "Network"
+from streamoe_node.shared_options import ENGINE, MEMORY, NETWORK, OUTPUT, option
 
-
-def _option(*names: str, panel: str, text: str, metavar: str | None = None, least: int | None = None) -> Any:
-    variable = "STREAMOE_" + names[0].split("/")[0].strip("-").upper().replace("-", "_")
-    return typer.Option(*names, envvar=variable, help=text, rich_help_panel=panel, metavar=metavar, min=least)
-
+MODEL, SAMPLING, BENCH = "Model", "Sampling", "Measurement"
 
 Model = Annotated[
     Path | None,
@@ -31,29 +26,18 @@ Source = Annotated[Path, typer.Argument(help="The checkpoint's folder: Hugging F
 Target = Annotated[Path, typer.Argument(help="The model folder to write.")]
 Converted = Annotated[Path, typer.Argument(envvar="STREAMOE_MODEL", help="A converted model folder.")]
 
-Budget = Annotated[
-    str | None,
-    _option(
-        "--budget",
-        panel=MEMORY,
-        metavar="SIZE",
-        text="The cap on all of this process's memory: 4GiB, 4GB.",
-    ),
-]
 Budgets = Annotated[
-    str | None, _option("--budgets", panel=MEMORY, metavar="A,B,C", text="Compare plans: one column a cap.")
+    str | None, option("--budgets", panel=MEMORY, metavar="A,B,C", text="Compare plans: one column a cap.")
 ]
 Ctx = Annotated[
-    int | None, _option("--ctx", panel=MEMORY, metavar="TOKENS", text="Prompt and answer together; 4096 if left out.")
+    int | None, option("--ctx", panel=MEMORY, metavar="TOKENS", text="Prompt and answer together; 4096 if left out.")
 ]
-Kv = Annotated[str | None, _option("--kv", panel=MEMORY, metavar="f32|f16|bf16", text="How keys and values are kept.")]
 Layers = Annotated[
-    str | None, _option("--layers", panel=MEMORY, metavar="A-B", text="Only layers A to B, both included.")
+    str | None, option("--layers", panel=MEMORY, metavar="A-B", text="Only layers A to B, both included.")
 ]
-Chunk = Annotated[int | None, _option("--chunk", panel=MEMORY, metavar="TOKENS", text="Prompt tokens run at once.")]
 Head = Annotated[
     str | None,
-    _option(
+    option(
         "--head",
         panel=MEMORY,
         metavar="auto|resident|streamed",
@@ -61,32 +45,9 @@ Head = Annotated[
     ),
 ]
 
-Guess = Annotated[
-    str | None,
-    _option(
-        "--guess",
-        panel=ENGINE,
-        metavar="auto|cross-layer|previous-token|none",
-        text="What decides the experts read early. It never changes the tokens.",
-    ),
-]
-GuessWidth = Annotated[
-    int | None, _option("--guess-width", panel=ENGINE, metavar="EXPERTS", text="Experts read early in a layer.")
-]
-Policy = Annotated[
-    str | None,
-    _option("--policy", panel=ENGINE, metavar="next-use|lru|lfu|sampled", text="Which experts stay in the hot tier."),
-]
-ReaderThreads = Annotated[
-    int | None, _option("--reader-threads", panel=ENGINE, metavar="N", least=1, text="Threads that read experts.")
-]
-Threads = Annotated[
-    int | None,
-    _option("--threads", panel=ENGINE, metavar="N", least=1, text="Threads that compute; one a core if left out."),
-]
 Backend = Annotated[
     str | None,
-    _option(
+    option(
         "--backend",
         panel=ENGINE,
         metavar="auto|mlx|kernels",
@@ -95,9 +56,9 @@ Backend = Annotated[
 ]
 
 Prompt = Annotated[
-    str | None, _option("--prompt", panel=OUTPUT, metavar="TEXT", text="Answer this once on stdout, and exit.")
+    str | None, option("--prompt", panel=OUTPUT, metavar="TEXT", text="Answer this once on stdout, and exit.")
 ]
-System = Annotated[str, _option("--system", panel=MODEL, metavar="TEXT", text="The system message.")]
+System = Annotated[str, option("--system", panel=MODEL, metavar="TEXT", text="The system message.")]
 Thinking = Annotated[
     bool | None,
     typer.Option(
@@ -109,39 +70,39 @@ Thinking = Annotated[
     ),
 ]
 Raw = Annotated[
-    bool, _option("--raw", panel=MODEL, text="Give --prompt to the model as it is, without the chat template.")
+    bool, option("--raw", panel=MODEL, text="Give --prompt to the model as it is, without the chat template.")
 ]
-Yes = Annotated[bool, _option("--yes", panel=MODEL, text="Convert a checkpoint without asking.")]
+Yes = Annotated[bool, option("--yes", panel=MODEL, text="Convert a checkpoint without asking.")]
 Quantize = Annotated[
     str,
-    _option(
+    option(
         "--quantize",
         panel=MODEL,
         metavar="auto|keep",
         text="auto: 4 bits where the checkpoint is not quantised. keep: as stored.",
     ),
 ]
-Verify = Annotated[bool, _option("--verify", panel=MODEL, text="Also check the SHA-256 of every file.")]
+Verify = Annotated[bool, option("--verify", panel=MODEL, text="Also check the SHA-256 of every file.")]
 
 MaxTokens = Annotated[
     int | None,
-    _option("--max-tokens", panel=SAMPLING, metavar="N", text="Longest answer; left out: the model's."),
+    option("--max-tokens", panel=SAMPLING, metavar="N", text="Longest answer; left out: the model's."),
 ]
 Temperature = Annotated[
     float | None,
-    _option("--temperature", panel=SAMPLING, metavar="T", text="0: the likeliest token; left out: the model's."),
+    option("--temperature", panel=SAMPLING, metavar="T", text="0: the likeliest token; left out: the model's."),
 ]
 TopP = Annotated[
-    float | None, _option("--top-p", panel=SAMPLING, metavar="P", text="Only the likeliest tokens that reach P.")
+    float | None, option("--top-p", panel=SAMPLING, metavar="P", text="Only the likeliest tokens that reach P.")
 ]
-TopK = Annotated[int | None, _option("--top-k", panel=SAMPLING, metavar="K", text="Only the K likeliest tokens.")]
+TopK = Annotated[int | None, option("--top-k", panel=SAMPLING, metavar="K", text="Only the K likeliest tokens.")]
 MinP = Annotated[
-    float | None, _option("--min-p", panel=SAMPLING, metavar="P", text="Only tokens of P times the likeliest.")
+    float | None, option("--min-p", panel=SAMPLING, metavar="P", text="Only tokens of P times the likeliest.")
 ]
-Seed = Annotated[int | None, _option("--seed", panel=SAMPLING, metavar="N", text="The same seed, the same answer.")]
+Seed = Annotated[int | None, option("--seed", panel=SAMPLING, metavar="N", text="The same seed, the same answer.")]
 RepetitionPenalty = Annotated[
     float | None,
-    _option(
+    option(
         "--repetition-penalty",
         panel=SAMPLING,
         metavar="R",
@@ -149,41 +110,41 @@ RepetitionPenalty = Annotated[
     ),
 ]
 
-AsJson = Annotated[bool, _option("--json", panel=OUTPUT, text="One JSON object on stdout, nothing else.")]
+AsJson = Annotated[bool, option("--json", panel=OUTPUT, text="One JSON object on stdout, nothing else.")]
 
-Tokens = Annotated[int, _option("--tokens", panel=BENCH, metavar="N", least=1, text="Tokens to decode and time.")]
+Tokens = Annotated[int, option("--tokens", panel=BENCH, metavar="N", least=1, text="Tokens to decode and time.")]
 PromptTokens = Annotated[
-    int, _option("--prompt-tokens", panel=BENCH, metavar="N", least=1, text="Length of the prompt.")
+    int, option("--prompt-tokens", panel=BENCH, metavar="N", least=1, text="Length of the prompt.")
 ]
 Forced = Annotated[
-    bool, _option("--forced", panel=BENCH, text="Run random tokens, not text: for models of random weights.")
+    bool, option("--forced", panel=BENCH, text="Run random tokens, not text: for models of random weights.")
 ]
-Rounds = Annotated[int, _option("--rounds", panel=BENCH, metavar="N", least=1, text="Runs of each setting.")]
-SweepBudgets = Annotated[str, _option("--budgets", panel=MEMORY, metavar="A,B,C", text="The caps to measure.")]
-Csv = Annotated[Path | None, _option("--csv", panel=OUTPUT, metavar="FILE", text="Also write the rows here.")]
-Svg = Annotated[Path | None, _option("--svg", panel=OUTPUT, metavar="FILE", text="Also draw them here.")]
-Out = Annotated[Path, _option("--out", panel=OUTPUT, metavar="FILE", text="The trace to write.")]
+Rounds = Annotated[int, option("--rounds", panel=BENCH, metavar="N", least=1, text="Runs of each setting.")]
+SweepBudgets = Annotated[str, option("--budgets", panel=MEMORY, metavar="A,B,C", text="The caps to measure.")]
+Csv = Annotated[Path | None, option("--csv", panel=OUTPUT, metavar="FILE", text="Also write the rows here.")]
+Svg = Annotated[Path | None, option("--svg", panel=OUTPUT, metavar="FILE", text="Also draw them here.")]
+Out = Annotated[Path, option("--out", panel=OUTPUT, metavar="FILE", text="The trace to write.")]
 Prompts = Annotated[
-    Path | None, _option("--prompts", panel=BENCH, metavar="FILE", text="JSON: a list of prompts, or lists by kind.")
+    Path | None, option("--prompts", panel=BENCH, metavar="FILE", text="JSON: a list of prompts, or lists by kind.")
 ]
-OnePrompt = Annotated[str | None, _option("--prompt", panel=BENCH, metavar="TEXT", text="One prompt.")]
+OnePrompt = Annotated[str | None, option("--prompt", panel=BENCH, metavar="TEXT", text="One prompt.")]
 AnswerTokens = Annotated[
-    int, _option("--max-tokens", panel=BENCH, metavar="N", least=1, text="Longest answer to each prompt.")
+    int, option("--max-tokens", panel=BENCH, metavar="N", least=1, text="Longest answer to each prompt.")
 ]
 TraceFile = Annotated[Path, typer.Argument(help="A trace that `streamoe bench trace` wrote.")]
-Slots = Annotated[str, _option("--slots", panel=BENCH, metavar="A,B,C", text="Numbers of slots to try.")]
-Widths = Annotated[str, _option("--widths", panel=BENCH, metavar="A,B,C", text="Guesses a layer to try.")]
+Slots = Annotated[str, option("--slots", panel=BENCH, metavar="A,B,C", text="Numbers of slots to try.")]
+Widths = Annotated[str, option("--widths", panel=BENCH, metavar="A,B,C", text="Guesses a layer to try.")]
 TraceGuess = Annotated[
-    str, _option("--guess", panel=BENCH, metavar="recorded|previous-token", text="Which guesses: those of the trace.")
+    str, option("--guess", panel=BENCH, metavar="recorded|previous-token", text="Which guesses: those of the trace.")
 ]
 
 Sequences = Annotated[
     int,
-    _option("--sequences", panel=MEMORY, metavar="N", least=1, text="Answers made together, each with the context."),
+    option("--sequences", panel=MEMORY, metavar="N", least=1, text="Answers made together, each with the context."),
 ]
 Checkpoints = Annotated[
     str | None,
-    _option(
+    option(
         "--checkpoints",
         panel=MEMORY,
         metavar="SIZE",
@@ -192,32 +153,32 @@ Checkpoints = Annotated[
     ),
 ]
 Host = Annotated[
-    str, _option("--host", panel=NETWORK, metavar="ADDRESS", text="Where to listen. Beyond this machine: --api-key.")
+    str, option("--host", panel=NETWORK, metavar="ADDRESS", text="Where to listen. Beyond this machine: --api-key.")
 ]
-Port = Annotated[int, _option("--port", panel=NETWORK, metavar="N", text="Where to listen; 0 takes a free one.")]
+Port = Annotated[int, option("--port", panel=NETWORK, metavar="N", text="Where to listen; 0 takes a free one.")]
 ApiKey = Annotated[
     str | None,
-    _option("--api-key", panel=NETWORK, metavar="KEY", text="What clients must send. Better in STREAMOE_API_KEY."),
+    option("--api-key", panel=NETWORK, metavar="KEY", text="What clients must send. Better in STREAMOE_API_KEY."),
 ]
 AllowHost = Annotated[
-    str | None, _option("--allow-host", panel=NETWORK, metavar="A,B", text="Other names the server is asked by.")
+    str | None, option("--allow-host", panel=NETWORK, metavar="A,B", text="Other names the server is asked by.")
 ]
 CorsOrigin = Annotated[
     str | None,
-    _option("--cors-origin", panel=NETWORK, metavar="A,B", text="Origins of web pages that may ask; none if left out."),
+    option("--cors-origin", panel=NETWORK, metavar="A,B", text="Origins of web pages that may ask; none if left out."),
 ]
 Queue = Annotated[
     int,
-    _option(
+    option(
         "--queue", panel=NETWORK, metavar="N", least=0, text="Requests that may wait; one more is told to come again."
     ),
 ]
 Grace = Annotated[
-    float, _option("--grace", panel=NETWORK, metavar="SECONDS", text="What running answers get to end at SIGTERM.")
+    float, option("--grace", panel=NETWORK, metavar="SECONDS", text="What running answers get to end at SIGTERM.")
 ]
 Alias = Annotated[
     str | None,
-    _option("--alias", panel=MODEL, metavar="A,B", text="Other names the model answers to; '*' for any."),
+    option("--alias", panel=MODEL, metavar="A,B", text="Other names the model answers to; '*' for any."),
 ]
 Grammar = Annotated[
     bool,
@@ -228,4 +189,4 @@ Grammar = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
-LogJson = Annotated[bool, _option("--log-json", panel=OUTPUT, text="Log lines as JSON.")]
+LogJson = Annotated[bool, option("--log-json", panel=OUTPUT, text="Log lines as JSON.")]

@@ -1,6 +1,6 @@
 """The `streamoe-node` command line: serve a band, or pair with a coordinator.
 
-Owns the top level only; each option is defined in options.py.
+Owns the top level only; each option is defined in options.py or shared_options.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from . import options
+from . import options, shared_options
 from .edge import EXIT_CODES, reported
 from .supervise import FLAG, run_child
 
@@ -38,10 +38,10 @@ def node(
     *,
     model: options.Model = None,
     layers: options.Layers = None,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
     max_sessions: options.MaxSessions = 4,
     step_tokens: options.StepTokens = None,
     yes: options.Yes = False,
@@ -51,11 +51,11 @@ def node(
     insecure_lan: options.InsecureLan = False,
     announce: options.Announce = True,
     snapshots: options.Snapshots = None,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
-    policy: options.Policy = None,
-    reader_threads: options.ReaderThreads = None,
-    threads: options.Threads = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
+    policy: shared_options.Policy = None,
+    reader_threads: shared_options.ReaderThreads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     as_json: options.AsJson = False,
     _supervised: options.Supervised = False,

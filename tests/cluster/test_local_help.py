@@ -10,10 +10,10 @@ import pytest
 from streamoe_coordinator.cluster import local
 from streamoe_coordinator.cluster.history import DEFAULT_HISTORY_BYTES
 from streamoe_coordinator.local_help import LocalHelp
-from streamoe_coordinator.opening import EngineFlags
 from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import MIB, parse_size
+from streamoe_node.opening import EngineFlags
 from tests.running import HOST
 
 from .toy_server import toy_facts

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from streamoe_coordinator.models import embedded_checkpoint, embedded_target
 from streamoe_engine.manifest import read_manifest
+from streamoe_node.models import embedded_checkpoint, embedded_target
 from tests.coordinator.conftest import Run
 
 

@@ -18,8 +18,8 @@ from streamoe_engine.errors import ConversionFailed, StreamoeError
 from streamoe_engine.fingerprint import fingerprint
 from streamoe_engine.manifest import read_manifest
 from streamoe_node.errors import ClusterError, FingerprintMismatch, NodeUnreachable
+from streamoe_node.models import embedded_target, is_converted, resolve_model
 
-from ..models import embedded_target, is_converted, resolve_model
 from .access import Access
 from .band_pull import pull_text
 from .node_client import NodeClient

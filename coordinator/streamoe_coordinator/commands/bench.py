@@ -13,11 +13,12 @@ import typer
 
 from streamoe_engine.errors import PlanDoesNotFit, UsageError
 from streamoe_engine.sizes import format_size, parse_size
+from streamoe_node import shared_options
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags, band_options
 
 from .. import options
 from ..edge import EXIT_CODES, SCHEMA, print_json, reported
-from ..models import resolve_model
-from ..opening import EngineFlags, band_options
 
 if TYPE_CHECKING:
     from streamoe_engine.band import Band
@@ -40,18 +41,18 @@ TRACE_GUESS_WIDTH = 16
 def run(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     tokens: options.Tokens = 64,
     prompt_tokens: options.PromptTokens = 64,
     forced: options.Forced = False,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
-    policy: options.Policy = None,
-    reader_threads: options.ReaderThreads = None,
-    threads: options.Threads = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
+    policy: shared_options.Policy = None,
+    reader_threads: shared_options.ReaderThreads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     head: options.Head = None,
     yes: options.Yes = False,
@@ -87,13 +88,13 @@ def sweep(
     prompt_tokens: options.PromptTokens = 64,
     forced: options.Forced = False,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
-    policy: options.Policy = None,
-    reader_threads: options.ReaderThreads = None,
-    threads: options.Threads = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
+    policy: shared_options.Policy = None,
+    reader_threads: shared_options.ReaderThreads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     head: options.Head = None,
     yes: options.Yes = False,
@@ -128,7 +129,7 @@ def sweep(
 def tune(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     tokens: options.Tokens = 32,
     prompt_tokens: options.PromptTokens = 16,
     forced: options.Forced = False,
@@ -138,10 +139,11 @@ def tune(
 ) -> None:
     """Find the fastest guess, width and reader threads here, and keep them as defaults. No token changes by them."""
     with reported(as_json):
+        from streamoe_node.config import write_config
+
         from ..bench.child import Refused, run_child
         from ..bench.tune import trial_json
         from ..bench.tune import tune as find_fastest
-        from ..config import write_config
 
         resolve_model(model, may_convert=yes)
         arguments = _arguments(model, EngineFlags(budget), tokens, prompt_tokens, is_forced=forced, may_convert=yes)
@@ -173,11 +175,11 @@ def trace(
     prompts: options.Prompts = None,
     prompt: options.OnePrompt = None,
     max_tokens: options.AnswerTokens = 150,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
-    chunk: options.Chunk = None,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
+    chunk: shared_options.Chunk = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
     yes: options.Yes = False,
 ) -> None:
     """Answer prompts with the likeliest tokens and write down which experts were picked and guessed, for tier-sim."""

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from streamoe_node import shared_options
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags, band_options
+
 from .. import options
 from ..edge import EXIT_INTERRUPTED, print_json, reported
-from ..models import resolve_model
-from ..opening import EngineFlags, band_options
 from ..talking import Ask, Opened, answer_once, session_of
 
 if TYPE_CHECKING:
@@ -34,10 +36,10 @@ class OpenedBand(Opened):
 def chat(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
     system: options.System = "",
     thinking: options.Thinking = None,
     raw: options.Raw = False,
@@ -49,11 +51,11 @@ def chat(
     min_p: options.MinP = None,
     seed: options.Seed = None,
     repetition_penalty: options.RepetitionPenalty = None,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
-    policy: options.Policy = None,
-    reader_threads: options.ReaderThreads = None,
-    threads: options.Threads = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
+    policy: shared_options.Policy = None,
+    reader_threads: shared_options.ReaderThreads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     head: options.Head = None,
     prompt: options.Prompt = None,

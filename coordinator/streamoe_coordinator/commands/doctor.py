@@ -8,16 +8,17 @@ from pathlib import Path
 import typer
 
 from streamoe_engine.sizes import parse_size
+from streamoe_node import shared_options
+from streamoe_node.models import EMBEDDED_BUDGET, embedded_target, is_converted
 
 from .. import options
 from ..edge import EXIT_FAILURE, SCHEMA, print_json, reported
-from ..models import EMBEDDED_BUDGET, embedded_target, is_converted
 
 
 def doctor(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     verify: options.Verify = False,
     as_json: options.AsJson = False,
 ) -> None:

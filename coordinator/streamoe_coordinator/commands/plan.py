@@ -11,24 +11,25 @@ import typer
 from streamoe_engine.errors import PlanDoesNotFit
 from streamoe_engine.plan import Plan
 from streamoe_engine.sizes import parse_size
+from streamoe_node import shared_options
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags, band_options, smallest_budget
 
 from .. import options
 from ..edge import SCHEMA, print_json, reported
-from ..models import resolve_model
-from ..opening import EngineFlags, band_options, smallest_budget
 from ..report import plan_json, refusal_json
 
 
 def plan(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     budgets: options.Budgets = None,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
+    kv: shared_options.Kv = None,
     layers: options.Layers = None,
-    chunk: options.Chunk = None,
-    guess_width: options.GuessWidth = None,
+    chunk: shared_options.Chunk = None,
+    guess_width: shared_options.GuessWidth = None,
     backend: options.Backend = None,
     head: options.Head = None,
     yes: options.Yes = False,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 from streamoe_engine.errors import PlanDoesNotFit
 from streamoe_engine.manifest import read_manifest
 from streamoe_engine.sizes import format_size, parse_size
+from streamoe_node import shared_options
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags, band_options
 
 from .. import options
 from ..edge import reported
-from ..models import resolve_model
-from ..opening import EngineFlags, band_options
 
 if TYPE_CHECKING:
     from streamoe_engine.band import BandOptions
@@ -32,12 +33,12 @@ _DEFAULT_CHECKPOINTS, _DEFAULT_CHECKPOINT_TOKENS = 2, 1024
 def serve(
     model: options.Model = None,
     *,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
     sequences: options.Sequences = DEFAULT_SEQUENCES,
     checkpoints: options.Checkpoints = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
     head: options.Head = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = DEFAULT_PORT,
@@ -49,11 +50,11 @@ def serve(
     alias: options.Alias = None,
     grammar: options.Grammar = True,
     yes: options.Yes = False,
-    guess: options.Guess = None,
-    guess_width: options.GuessWidth = None,
-    policy: options.Policy = None,
-    reader_threads: options.ReaderThreads = None,
-    threads: options.Threads = None,
+    guess: shared_options.Guess = None,
+    guess_width: shared_options.GuessWidth = None,
+    policy: shared_options.Policy = None,
+    reader_threads: shared_options.ReaderThreads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     log_json: options.LogJson = False,
 ) -> None:

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from streamoe_node import shared_options
 from streamoe_node.errors import NodeUnreachable
+from streamoe_node.opening import EngineFlags
 
 from .. import cluster_options, options
 from ..edge import EXIT_INTERRUPTED, reported
 from ..looking import LookFlags, looking, tell_on_stderr
-from ..opening import EngineFlags
 from ..talking import Ask
 
 if TYPE_CHECKING:
@@ -44,10 +45,10 @@ def chat(
     insecure_lan: cluster_options.InsecureLan = False,
     wait: cluster_options.Wait = 20.0,
     model: cluster_options.Model = None,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
     system: options.System = "",
     thinking: options.Thinking = None,
     raw: options.Raw = False,
@@ -58,7 +59,7 @@ def chat(
     min_p: options.MinP = None,
     seed: options.Seed = None,
     repetition_penalty: options.RepetitionPenalty = None,
-    threads: options.Threads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     restore: cluster_options.Restore = None,
     save: cluster_options.SaveTo = None,
@@ -131,8 +132,7 @@ def _look_of(flags: Flags) -> LookFlags:
     """A model that is named is the one to look for."""
     from streamoe_engine.fingerprint import fingerprint
     from streamoe_engine.manifest import read_manifest
-
-    from ..models import resolve_model
+    from streamoe_node.models import resolve_model
 
     if flags.model is None or flags.look.fingerprint is not None or flags.look.nodes:
         return flags.look

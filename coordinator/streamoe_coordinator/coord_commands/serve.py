@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamoe_engine.manifest import read_manifest
+from streamoe_node import shared_options
 from streamoe_node.errors import NodeUnreachable
+from streamoe_node.models import resolve_model
+from streamoe_node.opening import EngineFlags
 
 from .. import cluster_options, options
 from ..commands.serve import DEFAULT_GRACE_S, DEFAULT_PORT, DEFAULT_QUEUE, DEFAULT_SEQUENCES, EMBEDDED_NAME, serve_here
 from ..edge import reported
 from ..looking import LookFlags, looking, tell_on_stderr
-from ..models import resolve_model
-from ..opening import EngineFlags
 from .chat import Flags, _fill, _look_of
 
 if TYPE_CHECKING:
@@ -37,12 +38,12 @@ def serve(
     insecure_lan: cluster_options.InsecureLan = False,
     wait: cluster_options.Wait = 20.0,
     model: cluster_options.Model = None,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     ctx: options.Ctx = None,
     sequences: options.Sequences = DEFAULT_SEQUENCES,
     checkpoints: options.Checkpoints = None,
-    kv: options.Kv = None,
-    chunk: options.Chunk = None,
+    kv: shared_options.Kv = None,
+    chunk: shared_options.Chunk = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = DEFAULT_PORT,
     api_key: options.ApiKey = None,
@@ -52,7 +53,7 @@ def serve(
     grace: options.Grace = DEFAULT_GRACE_S,
     alias: options.Alias = None,
     grammar: options.Grammar = True,
-    threads: options.Threads = None,
+    threads: shared_options.Threads = None,
     backend: options.Backend = None,
     log_json: options.LogJson = False,
 ) -> None:

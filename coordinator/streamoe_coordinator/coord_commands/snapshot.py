@@ -5,11 +5,12 @@ from __future__ import annotations
 import typer
 
 from streamoe_engine.errors import UsageError
+from streamoe_node import shared_options
+from streamoe_node.opening import EngineFlags
 
 from .. import cluster_options, options
 from ..edge import EXIT_CODES, EXIT_INTERRUPTED, reported
 from ..looking import LookFlags
-from ..opening import EngineFlags
 from ..talking import Ask
 
 snapshot = typer.Typer(no_args_is_help=True, help="Save a conversation with its state, and go on with it anywhere.")
@@ -24,7 +25,7 @@ def save(
     insecure_lan: cluster_options.InsecureLan = False,
     wait: cluster_options.Wait = 20.0,
     model: cluster_options.Model = None,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     system: options.System = "",
     max_tokens: options.MaxTokens = None,
     restore: cluster_options.Restore = None,
@@ -53,7 +54,7 @@ def restore(
     insecure_lan: cluster_options.InsecureLan = False,
     wait: cluster_options.Wait = 20.0,
     model: cluster_options.Model = None,
-    budget: options.Budget = None,
+    budget: shared_options.Budget = None,
     max_tokens: options.MaxTokens = None,
     save: cluster_options.SaveTo = None,
     prompt: options.Prompt = None,

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from streamoe_engine.manifest import Manifest
+from streamoe_node.models import models_folder
 
-from ..models import models_folder
 from .check import Check, graded
 from .disk import Probe, disk_checks
 from .host import host_checks

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from streamoe_coordinator.config import config_file, read_config, write_config
-from streamoe_coordinator.opening import EngineFlags, band_options
 from streamoe_engine.errors import UsageError
+from streamoe_node.config import config_file, read_config, write_config
+from streamoe_node.opening import EngineFlags, band_options
 
 
 @pytest.fixture(autouse=True)
@@ -32,9 +33,13 @@ def test_a_file_that_cannot_be_meant_is_named(content: str) -> None:
         read_config()
 
 
-def test_flags_go_before_the_file_and_the_file_before_the_engine(small_folder: Path) -> None:
+def test_flags_go_before_the_file_and_the_file_before_the_engine(
+    tiny_folder: Callable[..., tuple[Path, Path]],
+) -> None:
+    _, folder = tiny_folder("qwen3_5_moe")
+
     def opened(**flags: object) -> tuple[object, ...]:
-        options = band_options(EngineFlags("1GiB", **flags), small_folder, 0, is_embedded=False)  # type: ignore[arg-type]
+        options = band_options(EngineFlags("1GiB", **flags), folder, 0, is_embedded=False)  # type: ignore[arg-type]
         return options.guess, options.guess_width, options.reader_threads
 
     engine = opened()
