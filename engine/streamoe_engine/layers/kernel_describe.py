@@ -6,7 +6,9 @@ mlx-lm's. Refuses to know how layers are run.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import mlx.nn as nn
@@ -43,10 +45,17 @@ def _reasons(manifest: Manifest, config: dict[str, Any]) -> Iterator[str]:
     is_affine = not any(field.name.endswith(".scales") and field.dtype == "U8" for field in fields)
     yield "" if is_affine else "resident weights are not packed in the affine way"
     yield from map(kernel_reason, manifest.experts)
-    model = build_model(config)
+    yield _model_reason(json.dumps(config, sort_keys=True), parent_of(manifest.embedding.module))
+
+
+@lru_cache(maxsize=2)
+def _model_reason(config_json: str, inner_path: str) -> str:
+    """The same for what only mlx-lm's model tells. It is built once: a process plans several times."""
+    model = build_model(json.loads(config_json))
     kinds = {type(module.activation) for module in expert_modules(model).values()}
-    yield "" if kinds == {lm.switch_layers.SwiGLU} else "its experts have another activation than SiLU"
-    yield from map(_layer_reason, module_at(model, parent_of(manifest.embedding.module)).layers)
+    if kinds != {lm.switch_layers.SwiGLU}:
+        return "its experts have another activation than SiLU"
+    return next(filter(None, map(_layer_reason, module_at(model, inner_path).layers)), "")
 
 
 def _layer_reason(layer: Any) -> str:

@@ -6,7 +6,9 @@ computes.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import mlx.core as mx
@@ -30,11 +32,18 @@ def swap_reason(manifest: Manifest, config: dict[str, Any]) -> str:
     """Why no matrix of this model can be multiplied by the kernels, or ""."""
     if reason := kernels.unavailable_reason():
         return reason
-    model = build_model(config)
-    paths = swappable(model, {field.name: field for part in manifest.resident.values() for field in part})
+    fields = tuple(field for part in manifest.resident.values() for field in part)
+    return _model_reason(json.dumps(config, sort_keys=True), fields, manifest.family)
+
+
+@lru_cache(maxsize=1)  # it keeps the fields alive
+def _model_reason(config_json: str, fields: tuple[Field, ...], family: str) -> str:
+    """The same, kernels apart. The model is built once: a process plans several times."""
+    model = build_model(json.loads(config_json))
+    paths = swappable(model, {field.name: field for field in fields})
     if not paths:
         return "none of its matrices is packed in the affine way"
-    return "" if _runs_without_weights(model, paths) else f"{manifest.family} reads its matrices' weights itself"
+    return "" if _runs_without_weights(model, paths) else f"{family} reads its matrices' weights itself"
 
 
 def swappable(model: nn.Module, fields: Mapping[str, Field]) -> list[str]:
