@@ -60,6 +60,11 @@ class Meter:
         self.num_failed += is_failed
         self._answer_s.append(seconds)
 
+    def never_began(self, *, is_cancelled: bool = False, is_failed: bool = False) -> None:
+        """A request is over whose prompt was never begun: it counts, but tells nothing of how long answers take."""
+        self.num_cancelled += is_cancelled
+        self.num_failed += is_failed
+
     @property
     def tokens_per_s(self) -> float:
         """Tokens generated in the last second."""

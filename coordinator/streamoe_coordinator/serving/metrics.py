@@ -75,7 +75,7 @@ class ServerCollector(Collector):
 
     def _requests(self) -> Iterator[Metric]:
         scheduler = self._served.scheduler
-        meter = scheduler.meter
+        load, meter = scheduler.load, scheduler.meter  # in this order: an end is counted before its place is free
         yield _histogram("streamoe_time_to_first_token_seconds", "from asking to the first token", meter.ttft)
         yield _histogram("streamoe_inter_token_latency_seconds", "from token to token", meter.between_tokens)
         for name, text, value in (
@@ -83,12 +83,12 @@ class ServerCollector(Collector):
             ("cached_tokens", "tokens of prompts that were not run again", meter.cached_tokens),
             ("generation_tokens", "tokens generated", meter.generated_tokens),
             ("requests", "prompts begun", meter.num_requests),
-            ("requests_cancelled", "answers whose client left", meter.num_cancelled),
-            ("requests_failed", "answers that an error ended", meter.num_failed),
+            ("requests_cancelled", "requests whose client left, begun or not", meter.num_cancelled),
+            ("requests_failed", "requests that an error ended, begun or not", meter.num_failed),
         ):
             yield CounterMetricFamily(f"streamoe_{name}", text, value)
-        yield GaugeMetricFamily("streamoe_requests_running", "answers in the making", scheduler.num_running)
-        yield GaugeMetricFamily("streamoe_requests_waiting", "requests in line", scheduler.num_waiting)
+        yield GaugeMetricFamily("streamoe_requests_running", "answers in the making", load.num_running)
+        yield GaugeMetricFamily("streamoe_requests_waiting", "requests in line", load.num_waiting)
 
 
 def registry_of(served: Served, watch: Watch) -> CollectorRegistry:

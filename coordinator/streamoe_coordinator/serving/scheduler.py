@@ -23,7 +23,7 @@ from .errors import Draining, EngineStopped, NotReady, QueueFull
 from .meter import Meter
 from .request import AnswerRequest
 from .stepping import Stepping
-from .stream import AnswerEvent, Failed, Progress
+from .stream import AnswerEvent, Progress
 from .turns import FairQueue
 
 Status = Literal["loading", "ok", "draining", "failed"]
@@ -38,6 +38,19 @@ class SchedulerOptions:
     max_waiting: int = 64
     checkpoint_bytes: int = 0
     checkpoint_tokens: int = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Requests of one moment: answers in the making, and requests in line. One that moves up is in one of the two."""
+
+    num_running: int
+    num_waiting: int
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to do; then every end of before is counted by the meter."""
+        return self.num_running + self.num_waiting == 0
 
 
 class Ticket:
@@ -114,21 +127,17 @@ class Scheduler:
         """Take no more requests, give those in line and running grace_s to end, cancel the rest, close the band."""
         with self._changed:
             self.status = "draining" if self.status in ("ok", "loading") else self.status
-            self._changed.wait_for(lambda: self.num_running + len(self._waiting) == 0, timeout=grace_s)
+            self._changed.wait_for(lambda: self.load.is_idle, timeout=grace_s)
             self._is_ending = True
             self._changed.notify_all()
         if self._thread.ident is not None:
             self._thread.join()
 
     @property
-    def num_waiting(self) -> int:
-        """Requests in line."""
-        return len(self._waiting)
-
-    @property
-    def num_running(self) -> int:
-        """Answers in the making."""
-        return self._stepping.num_running if self._stepping is not None else 0
+    def load(self) -> Load:
+        """Who runs and who waits."""
+        with self._changed:
+            return Load(self._num_running, len(self._waiting))
 
     @property
     def prefills(self) -> list[tuple[str, Progress]]:
@@ -151,7 +160,11 @@ class Scheduler:
         return self.band
 
     def _num_free(self, band: RunsSequences) -> int:
-        return max(0, band.num_sequences - self.num_running)
+        return max(0, band.num_sequences - self._num_running)
+
+    @property
+    def _num_running(self) -> int:
+        return self._stepping.num_running if self._stepping is not None else 0
 
     def _retry_after_s(self, band: RunsSequences) -> int:
         return min(60, max(1, math.ceil(self.meter.mean_answer_s / band.num_sequences)))
@@ -208,8 +221,8 @@ class Scheduler:
             self._end_all(error)
 
     def _end_all(self, error: StreamoeError) -> None:
-        if self._stepping is not None:
+        if self._stepping is not None:  # without it nobody was let in
             self._stepping.fail_all(error)
-        while len(self._waiting):
-            self._waiting.pop().deliver(Failed(error))
+            while len(self._waiting):
+                self._stepping.fail_unborn(self._waiting.pop(), error)
         self._changed.notify_all()

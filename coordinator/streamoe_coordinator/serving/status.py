@@ -82,6 +82,7 @@ class Watch:
     def telemetry(self) -> dict[str, Any]:
         """The object of /api/telemetry."""
         look, scheduler = self.look(), self._served.scheduler
+        load = scheduler.load  # before the totals: an end is counted before its place is free
         meter, (num_checkpoints, checkpoint_bytes) = scheduler.meter, scheduler.checkpoints
         rows = [] if look.counts is None else layers_json(look.counts)
         plan = look.bands[0].plan if len(look.bands) == 1 else None
@@ -98,8 +99,8 @@ class Watch:
             "tokens_run": 0 if look.counts is None else look.counts.tokens_run,
             "tokens_per_s": meter.tokens_per_s,
             "requests": {
-                "running": scheduler.num_running,
-                "waiting": scheduler.num_waiting,
+                "running": load.num_running,
+                "waiting": load.num_waiting,
                 "max_running": 0 if scheduler.band is None else scheduler.band.num_sequences,
                 "max_waiting": self._max_waiting,
             },

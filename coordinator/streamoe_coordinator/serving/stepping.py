@@ -88,7 +88,13 @@ class Stepping:
 
     def cancel_unborn(self, ticket: TicketPort) -> None:
         """End a request that has no place."""
+        self._meter.never_began(is_cancelled=True)
         ticket.deliver(self._cancelled_early(ticket.request))
+
+    def fail_unborn(self, ticket: TicketPort, error: StreamoeError) -> None:
+        """End a request that has no place, with an error."""
+        self._meter.never_began(is_failed=True)
+        ticket.deliver(Failed(error))
 
     def fail_all(self, error: StreamoeError) -> None:
         """End every answer now, with an error, and forget every state."""
@@ -221,14 +227,21 @@ class Stepping:
             seat.ticket.deliver(event)
 
     def _leave(self, seat: _Seat, *, is_lost: bool = False) -> None:
-        request, answer = seat.ticket.request, seat.answer
-        events = [self._cancelled_early(request)] if answer is None else answer.end("cancelled")
+        # Counted before the place is free: who sees nothing run sees every end counted.
+        answer, events = seat.answer, list[AnswerEvent]()
+        if answer is None:
+            self._meter.never_began(is_cancelled=True)
+            events.append(self._cancelled_early(seat.ticket.request))
+        else:
+            events += answer.end("cancelled")
         self._free(seat, is_lost=is_lost)
         for event in events:
             seat.ticket.deliver(event)
 
     def _fail(self, seat: _Seat, error: StreamoeError) -> None:
-        if seat.answer is not None:
+        if seat.answer is None:
+            self._meter.never_began(is_failed=True)
+        else:
             seat.answer.failed()
         self._free(seat, is_lost=True)
         seat.ticket.deliver(Failed(error))

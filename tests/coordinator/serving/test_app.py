@@ -29,6 +29,7 @@ from streamoe_coordinator.text import Text
 from streamoe_engine.errors import PlanDoesNotFit, ReadFailed
 from tests.coordinator.fake_band import VOCAB
 from tests.coordinator.serving.fake_sequences import FakeSequences
+from tests.waiting import eventually
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 5}
 
@@ -203,8 +204,5 @@ def test_a_client_that_waits_in_line_and_leaves_is_forgotten(text: Text) -> None
             with pytest.raises(httpx2.ReadTimeout):
                 server.client.post("/v1/chat/completions", json=CHAT, timeout=quick)
         gate.set()
-        end_s = time.monotonic() + 10
-        while server.scheduler.num_running + server.scheduler.num_waiting and time.monotonic() < end_s:
-            time.sleep(0.01)
-        assert server.scheduler.num_running + server.scheduler.num_waiting == 0
+        eventually(lambda: server.scheduler.load.is_idle)
         assert server.client.post("/v1/chat/completions", json=CHAT).status_code == 200

@@ -18,10 +18,11 @@ from streamoe_coordinator.generation import Want
 from streamoe_coordinator.sampling import SamplingParams
 from streamoe_coordinator.serving.errors import Draining, EngineStopped, NotReady, QueueFull
 from streamoe_coordinator.serving.scheduler import Scheduler, SchedulerOptions
-from streamoe_coordinator.serving.stream import ContentDelta, Progress
+from streamoe_coordinator.serving.stream import ContentDelta, Failed, Progress
 from streamoe_coordinator.text import Text
 from streamoe_engine.errors import ContextFull, NonFiniteLogits, PlanDoesNotFit, ReadFailed
 from tests.coordinator.serving.fake_sequences import Client, FakeSequences, expected_tokens, request_of, serving
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_answers_are_as_if_alone_whatever_else_happens(text: Text, data: st.Data
                 assert list(ended.token_ids) == expected
                 assert client.text == text.tokenizer.decode(expected)
                 assert ended.tokens.prompt_tokens == len(prompt)
-        assert scheduler.num_running == scheduler.num_waiting == 0
+        assert scheduler.load.is_idle
         assert scheduler.checkpoints[1] <= budget
     assert band.held == [], "states are given back at the end"
 
@@ -99,7 +100,8 @@ def test_a_client_that_leaves_frees_its_place_within_a_token(band: FakeSequences
         ended = client.finish().ended
         assert ended.reason == "cancelled"
         assert len(band.calls) <= num_calls + 1
-        assert scheduler.num_running == 0
+        assert scheduler.load.is_idle
+        assert scheduler.meter.num_cancelled == 1
 
 
 def test_a_client_that_leaves_stops_a_chunk_between_layers(band: FakeSequences, text: Text) -> None:
@@ -122,7 +124,55 @@ def test_who_waits_and_leaves_is_gone(band: FakeSequences, text: Text) -> None:
         waiting.ticket.cancel()
         gate.set()
         assert waiting.finish().ended.reason == "cancelled"
+        assert scheduler.meter.num_cancelled == 1, "also who never had a place"
         assert [client.finish().ended.tokens.prompt_tokens for client in running] == [5, 5, 5]
+
+
+def test_who_has_a_place_and_leaves_before_its_turn_is_counted(band: FakeSequences, text: Text) -> None:
+    submitted = threading.Event()
+    clients: list[Client] = []
+
+    def leave(_: FakeSequences) -> None:
+        submitted.wait(10)
+        if len(band.calls) == 1:  # the first prompt's second chunk: the others have places, and wait for their turns
+            clients[2].ticket.cancel()
+
+    band.before_run = leave
+    with serving(band, text.tokenizer) as scheduler:
+        clients += [Client(scheduler, request_of(prompt_of(n, 30))) for n in range(3)]
+        submitted.set()
+        assert [client.finish().ended.reason == "cancelled" for client in clients] == [False, False, True]
+        assert not any(isinstance(event, Progress) for event in clients[2].events), "it had begun"
+        assert (scheduler.meter.num_requests, scheduler.meter.num_cancelled) == (2, 1)
+
+
+def test_who_sees_nothing_run_sees_every_end_counted(band: FakeSequences, text: Text) -> None:
+    band.never_ends = True
+    num_cancelled = 0
+    with serving(band, text.tokenizer) as scheduler:
+        for number in range(300):
+            client = Client(scheduler, request_of([number % 50 + 1], max_tokens=399))
+            if number % 3:
+                client.wait_for(Progress)
+            client.ticket.cancel()
+            while not scheduler.load.is_idle:
+                pass
+            counted = scheduler.meter.num_cancelled
+            num_cancelled += client.finish().ended.reason == "cancelled"
+            assert counted == num_cancelled
+
+
+def test_errors_count_also_who_never_began(band: FakeSequences, text: Text) -> None:
+    gate = hold(band)
+    with serving(band, text.tokenizer) as scheduler:
+        clients = [Client(scheduler, request_of(prompt_of(n, 5))) for n in range(5)]
+        closing = threading.Thread(target=scheduler.close)
+        closing.start()
+        eventually(lambda: scheduler.status == "draining")
+        gate.set()
+        closing.join(10)
+        num_failed = sum(isinstance(client.finish().events[-1], Failed) for client in clients)
+        assert scheduler.meter.num_failed == num_failed >= 2, "at least the two in line"
 
 
 def test_clients_take_turns(text: Text) -> None:
@@ -243,8 +293,7 @@ def test_closing_lets_answers_end_within_the_grace(band: FakeSequences, text: Te
         clients = [Client(scheduler, request_of([n + 1])) for n in range(5)]
         closing = threading.Thread(target=scheduler.close, args=(10,))
         closing.start()
-        while scheduler.status != "draining":
-            time.sleep(0.001)
+        eventually(lambda: scheduler.status == "draining")
         with pytest.raises(Draining):
             scheduler.submit(request_of([1]), lambda _: None)
         gate.set()
