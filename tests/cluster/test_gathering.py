@@ -25,6 +25,7 @@ from streamoe_coordinator.cluster.verify import canary_tokens, run_canary
 from streamoe_node.errors import NodesDoNotTile, NodeUnreachable, SelfTestFailed
 from tests.cluster.simulation.toy_band import VOCAB, ToyBand, answer_of
 from tests.cluster.toy_server import ToyServer, toy_band, toy_facts, toy_servers
+from tests.waiting import comes_to
 
 TWO = ((0, 5), (6, 11))
 PROMPT = (3, 14, 15, 9, 26, 5, 35, 8)
@@ -83,15 +84,8 @@ def test_gathered_nodes_show_a_canary_and_answer(tmp_path: Path) -> None:
                 assert band.wire_s > 0
             assert run_canary(chain).digest == canary.digest
             assert greedy(chain, 5) == answer_of(PROMPT, 5)
-        assert all(server.band.num_held == 0 for server in servers if settles(server))
-
-
-def settles(server: ToyServer) -> bool:
-    """Closing a session reaches the node a moment later."""
-    deadline_s = time.monotonic() + 5
-    while server.band.num_held and time.monotonic() < deadline_s:
-        time.sleep(0.02)
-    return True
+        # Closing a session reaches the node a moment later.
+        comes_to(lambda: [server.band.num_held for server in servers], [0, 0])
 
 
 def test_canary_tokens_are_spread_and_the_same_everywhere() -> None:

@@ -21,6 +21,7 @@ from streamoe_coordinator.cluster.timers import Timers
 from streamoe_node.errors import BandLost
 from streamoe_node.ports import BandCounts, BandWant
 from streamoe_proto.messages import Open, Ready
+from tests.waiting import eventually
 
 from .simulation.toy_band import answer_of
 from .toy_server import ToyServer, toy_facts, toy_servers
@@ -55,13 +56,6 @@ def answer(
         logits = chain.run(state, np.array(made[-1:], np.int32), "last_logits")
 
 
-def wait_until(is_so: Callable[[], bool], most_s: float = 10.0) -> bool:
-    until_s = time.monotonic() + most_s
-    while not is_so() and time.monotonic() < until_s:
-        time.sleep(0.02)
-    return is_so()
-
-
 @pytest.mark.parametrize("split", [TWO, THREE])
 def test_tokens_are_those_of_one_band_and_nothing_stays(split: tuple[tuple[int, int], ...]):
     num_threads = threading.active_count()
@@ -69,9 +63,9 @@ def test_tokens_are_those_of_one_band_and_nothing_stays(split: tuple[tuple[int, 
         with chain_over(servers, words_wanted=1) as chain:
             for _ in range(3):
                 assert answer(chain, PROMPT, 8) == answer_of(PROMPT, 8)
-        assert wait_until(lambda: all(s.core is not None and not s.core.sessions() for s in servers))
+        eventually(lambda: all(s.core is not None and not s.core.sessions() for s in servers))
         assert all(server.band.num_held == 0 for server in servers)
-    assert wait_until(lambda: threading.active_count() <= num_threads + 1), threading.enumerate()
+    eventually(lambda: threading.active_count() <= num_threads + 1)
 
 
 def test_sessions_of_several_threads_interleave():
@@ -121,7 +115,7 @@ def test_a_killed_node_is_noticed_at_once_and_named_when_it_stays_away():
             answer(chain, PROMPT, 8, kill)
         assert isinstance(notices[0], BandRecovering)
         # The other node's session is closed, not left behind.
-        assert wait_until(lambda: servers[0].core is not None and not servers[0].core.sessions())
+        eventually(lambda: servers[0].core is not None and not servers[0].core.sessions())
 
 
 class WideBand:

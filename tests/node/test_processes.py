@@ -20,6 +20,7 @@ from streamoe_proto.messages import EMPTY_PREFIX, Checkpoint, Checkpointed, Open
 from streamoe_proto.v1 import events_pb2, events_pb2_grpc, node_pb2, node_pb2_grpc, snapshot_pb2, snapshot_pb2_grpc
 from tests.node.processes import Chain, NodeProcess, RawStream, clean_environment
 from tests.running import greedy, open_band
+from tests.waiting import comes_to
 
 Start = Callable[..., NodeProcess]
 PROMPT = [int(token) for token in np.random.default_rng(5).integers(1, 500, 40)]
@@ -216,15 +217,8 @@ def test_drain_over_the_network_and_health(start: Start) -> None:
     node.event("ready")
     with node.channel() as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        deadline_s = time.monotonic() + 10
-        while time.monotonic() < deadline_s:
-            status = health.Check(
-                health_pb2.HealthCheckRequest(service="streamoe_proto.v1.BandService"), timeout=5
-            ).status
-            if status == health_pb2.HealthCheckResponse.SERVING:
-                break
-            time.sleep(0.1)
-        assert status == health_pb2.HealthCheckResponse.SERVING
+        band = health_pb2.HealthCheckRequest(service="streamoe_proto.v1.BandService")
+        comes_to(lambda: health.Check(band, timeout=30).status, health_pb2.HealthCheckResponse.SERVING)
         watch = health.Watch(health_pb2.HealthCheckRequest(service=""), timeout=30)
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         node_pb2_grpc.NodeServiceStub(channel).Drain(node_pb2.DrainRequest(), timeout=5)

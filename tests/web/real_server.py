@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import comes_to
+
 START_S = 90
 
 
@@ -35,10 +37,7 @@ class RealServer:
 
     def wait_until_idle(self) -> None:
         """Until no request runs."""
-        end_s = time.monotonic() + 20
-        while self.snapshot()["requests"]["running"]:
-            assert time.monotonic() < end_s
-            time.sleep(0.05)
+        comes_to(lambda: self.snapshot()["requests"]["running"], 0)
 
 
 @contextmanager

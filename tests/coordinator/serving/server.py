@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Self
+
+from tests.waiting import comes_to
 
 
 class ServerProcess:
@@ -88,12 +89,18 @@ class ServerProcess:
         """The server's figures now."""
         return self.get("/api/telemetry?once=1", **headers)[1]  # type: ignore[no-any-return]
 
-    def wait_idle(self, timeout_s: float = 20, **headers: str) -> None:
+    def num_asked(self, **headers: str) -> int:
+        """Requests that run or wait."""
+        asked = self.telemetry(**headers)["requests"]
+        return int(asked["running"] + asked["waiting"])
+
+    def num_cancelled(self) -> int:
+        """Requests so far whose client left."""
+        return int(self.telemetry()["totals"]["cancelled"])
+
+    def wait_idle(self, **headers: str) -> None:
         """Until nothing runs and nothing waits."""
-        end_s = time.monotonic() + timeout_s
-        while (asked := self.telemetry(**headers)["requests"])["running"] + asked["waiting"]:
-            assert time.monotonic() < end_s, asked
-            time.sleep(0.02)
+        comes_to(lambda: self.num_asked(**headers), 0)
 
     @property
     def num_descriptors(self) -> int:

@@ -6,8 +6,7 @@ import concurrent.futures
 import re
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 
 from tests.coordinator.serving.conftest import MODEL
 from tests.coordinator.serving.server import ServerProcess
+from tests.waiting import comes_to, eventually
 
 pytestmark = pytest.mark.slow
 PROMPTS = [f"Name {number} colours." for number in range(4)]
@@ -52,13 +52,8 @@ def nodes(clean_environment: dict[str, str], embedded_folder: Path, tmp_path: Pa
 
 
 def _address(log: Path) -> str:
-    end_s = time.monotonic() + 60
-    while time.monotonic() < end_s:
-        for line in log.read_text().splitlines():
-            if "READY" in line:
-                return next(word for word in line.split() if word.startswith("127.0.0.1:"))
-        time.sleep(0.1)
-    raise AssertionError(log.read_text())
+    ready = eventually(lambda: [line for line in log.read_text().splitlines() if "READY" in line])
+    return next(word for word in ready[0].split() if word.startswith("127.0.0.1:"))
 
 
 def test_two_nodes_answer_as_one_band(
@@ -87,16 +82,9 @@ def test_two_nodes_answer_as_one_band(
         assert len(re.findall(r"^streamoe_hop_seconds\{.*\} 0\.\d+", metrics, re.MULTILINE)) == 2
         assert over_nodes.get("/ready")[0] == 200
         nodes.kill(1)
-        _wait_for(lambda: [band["state"] for band in over_nodes.telemetry()["bands"]] == ["up", "suspect"])
+        comes_to(lambda: [band["state"] for band in over_nodes.telemetry()["bands"]], ["up", "suspect"])
         assert over_nodes.get("/ready")[0] == 503
         assert re.search(
             r'^streamoe_band_up\{first="8",last="15".*\} 0\.0$', over_nodes.get("/metrics")[1], re.MULTILINE
         )
         assert over_nodes.stop() == 0
-
-
-def _wait_for(is_so: Callable[[], bool], most_s: float = 30.0) -> None:
-    end_s = time.monotonic() + most_s
-    while not is_so():
-        assert time.monotonic() < end_s, "it does not come"
-        time.sleep(0.2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from streamoe_engine import kernels
 from streamoe_engine.errors import PlatformUnsupported, UsageError
 from tests.engine.kernels.packed import random_matrix
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(bool(kernels.unavailable_reason()), reason=kernels.unavailable_reason())
 
@@ -52,10 +52,7 @@ def test_threads_end_with_the_kernels() -> None:
         made.close()
         made.close()
     # A joined thread may be seen for a moment longer.
-    deadline = time.monotonic() + 5
-    while len(list(TASKS.iterdir())) > before and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(list(TASKS.iterdir())) <= before
+    eventually(lambda: len(list(TASKS.iterdir())) <= before)
 
 
 def test_closed_kernels_refuse() -> None:
