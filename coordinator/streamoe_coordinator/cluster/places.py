@@ -62,11 +62,13 @@ def parse_place(text: str) -> Place:
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One network interface that is up and has addresses."""
+    """One network interface that is up and has addresses. networks: those it shares with other machines, such as
+    "192.168.1.0/24"; its loopback and link-local ones say nothing of who else is there."""
 
     name: str
     index: int
     addresses: tuple[str, ...]
+    networks: tuple[str, ...] = ()
 
     @property
     def has_link_local(self) -> bool:
@@ -78,10 +80,19 @@ def up_interfaces() -> tuple[Interface, ...]:
     """This machine's interfaces with an address, in order of their names."""
     found = []
     for adapter in ifaddr.get_adapters():
-        addresses = tuple(sorted(str(ip.ip[0] if isinstance(ip.ip, tuple) else ip.ip) for ip in adapter.ips))
-        if addresses:
-            found.append(Interface(adapter.nice_name, adapter.index or 0, addresses))
+        prefixes = {str(ip.ip[0] if isinstance(ip.ip, tuple) else ip.ip): ip.network_prefix for ip in adapter.ips}
+        if prefixes:
+            networks = {network for address, bits in prefixes.items() for network in _shared_network(address, bits)}
+            found.append(
+                Interface(adapter.nice_name, adapter.index or 0, tuple(sorted(prefixes)), tuple(sorted(networks)))
+            )
     return tuple(sorted(found, key=lambda interface: interface.name))
+
+
+def _shared_network(address: str, prefix: int) -> list[str]:
+    network = ipaddress.ip_interface(f"{address}/{prefix}").network
+    is_alone = network.is_loopback or network.is_link_local or network.num_addresses == 1
+    return [] if is_alone else [str(network)]
 
 
 def places_of(addresses: Iterable[str], port: int, interfaces: Iterable[Interface]) -> tuple[Place, ...]:

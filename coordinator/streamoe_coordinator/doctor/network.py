@@ -17,6 +17,7 @@ from zeroconf import Error, InterfaceChoice, IPVersion, ServiceBrowser, ServiceI
 
 from ..cluster.places import Interface, Place, up_interfaces
 from .check import Check, graded
+from .links import link_checks, system_bridges
 
 _GROUP, _PORT = "224.0.0.251", 5353
 # A port of our own for the echo: on 5353 every resolver of the machine would hear it.
@@ -27,11 +28,12 @@ _TEST_TYPE = "_streamoe-doctor._tcp.local."
 
 
 def network_checks(places: Sequence[Place] = ()) -> list[Check]:
-    """Interfaces, multicast on each, mDNS, and TCP to each of `places`. Takes a few seconds."""
+    """Interfaces and bridges, multicast on each, mDNS, and TCP to each of `places`. Takes a few seconds."""
     interfaces = up_interfaces()
     outside = [interface for interface in interfaces if _ipv4(interface)]
     multicast = [check for interface in outside for check in _multicast_checks(interface)]
-    return [_interfaces_check(interfaces), *multicast, _mdns_check(), *(_tcp_check(place) for place in places)]
+    links = link_checks(interfaces, system_bridges())
+    return [_interfaces_check(interfaces), *links, *multicast, _mdns_check(), *map(_tcp_check, places)]
 
 
 def _interfaces_check(interfaces: Sequence[Interface]) -> Check:
