@@ -1,6 +1,7 @@
 """Where others plug in: what runs sequences, what reads an answer's text, what answers to tools and forms.
 
-`LogitsMask` is in `..sampling`. Owns the protocols and the plain answers to them. Refuses to know any tool format.
+`LogitsMask` is in `..sampling`. Owns the protocols, and the parsers of answers without tools. Refuses
+to know any tool format.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from ..sampling import LogitsMask
-from ..text import Piece, Text, ThinkingSplitter
-from .errors import NotBuiltIn
+from ..text import Piece, ThinkingSplitter
 from .stream import ContentDelta, OutputDelta, ReasoningDelta
 
 if TYPE_CHECKING:
@@ -122,33 +122,3 @@ class RawParser:
     def finish(self, text: str) -> list[OutputDelta]:
         """The last of it."""
         return [ContentDelta(text)] if text else []
-
-
-class PlainFittings:
-    """For a server without tool parsers and grammars: what needs them is refused."""
-
-    def __init__(self, text: Text) -> None:
-        self._text = text
-
-    def check(self, asked: Asked) -> None:
-        """Raises NotBuiltIn for tools and for a response_format."""
-        if asked.tools and asked.tool_choice.mode != "none":
-            raise NotBuiltIn("this server calls no tools yet", "leave tools out", param="tools")
-        if asked.response_format is not None:
-            raise NotBuiltIn("this server cannot enforce JSON yet", "leave it out", param="response_format")
-
-    def template_tools(self, asked: Asked) -> list[dict[str, Any]] | None:
-        """None: no tool is offered to the model."""
-        return None
-
-    def template_messages(self, asked: Asked) -> list[Message]:
-        """The messages as they are."""
-        return list(asked.messages or ())
-
-    def parser_of(self, asked: Asked, prompt: Prompt) -> Callable[[], OutputParser]:
-        """Thinking apart from content."""
-        return lambda: ThinkingParser(prompt.starts_inside)
-
-    def mask_of(self, asked: Asked, prompt: Prompt) -> Callable[[], LogitsMask | None]:
-        """No mask."""
-        return lambda: None

@@ -19,7 +19,7 @@ import uvicorn
 from streamoe_coordinator.sampling import SamplingParams
 from streamoe_coordinator.serving.app import make_app
 from streamoe_coordinator.serving.bodies import Bodies
-from streamoe_coordinator.serving.ports import PlainFittings
+from streamoe_coordinator.serving.fittings import ModelFittings
 from streamoe_coordinator.serving.run import listen
 from streamoe_coordinator.serving.scheduler import Scheduler, SchedulerOptions
 from streamoe_coordinator.serving.security import Access
@@ -46,7 +46,7 @@ class Running:
 @contextmanager
 def running(text: Text, opened: Any, **options: Any) -> Iterator[Running]:
     scheduler = Scheduler(opened, text.tokenizer, SchedulerOptions(**options))
-    served = Served("m", text, PlainFittings(text), scheduler, SamplingParams(), VOCAB)
+    served = Served("m", text, ModelFittings(text, None), scheduler, SamplingParams(), VOCAB)
     watch = Watch(served, needs_key=False, max_waiting=64, checkpoint_bytes=0)
     listening, bodies = listen("127.0.0.1", 0), Bodies()
     app = make_app(served, Access("127.0.0.1"), watch, bodies, keepalive_s=0.15)
@@ -167,17 +167,17 @@ def test_a_plan_that_does_not_fit_is_told_with_its_figures(text: Text) -> None:
         assert answer.status_code == 500 and "needs 2 B" in answer.json()["error"]["message"]
 
 
-def test_tools_and_forms_that_nobody_answers_to_are_refused(band: FakeSequences, text: Text) -> None:
+def test_forced_calls_and_forms_without_grammars_are_refused(band: FakeSequences, text: Text) -> None:
     tools = [{"type": "function", "function": {"name": "f", "parameters": {}}}]
     with running(text, lambda: giving(band)) as server:
         server.scheduler.wait_until_open(10)
         for more, param in (
-            ({"tools": tools}, "tools"),
+            ({"tools": tools, "tool_choice": "required"}, "tool_choice"),
             ({"response_format": {"type": "json_object"}}, "response_format"),
         ):
             answer = server.client.post("/v1/chat/completions", json={**CHAT, **more})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
-        assert server.client.post("/v1/chat/completions", json={**CHAT, "tools": []}).status_code == 200
+        assert server.client.post("/v1/chat/completions", json={**CHAT, "tools": tools}).status_code == 200
 
 
 def test_bodies_give_their_room_back(band: FakeSequences, text: Text) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from streamoe_coordinator.sampling import SamplingParams
 from streamoe_coordinator.serving.errors import BadRequest
-from streamoe_coordinator.serving.ports import PlainFittings
+from streamoe_coordinator.serving.fittings import ModelFittings
 from streamoe_coordinator.serving.prompts import prepare
 from streamoe_coordinator.serving.request import AnswerRequest, Asked
 from streamoe_coordinator.text import Text, load_text
@@ -21,7 +21,7 @@ from tests.tiny_tokenizer import CHAT_TEMPLATE, write_tokenizer
 
 def prepared(text: Text, *messages: tuple[str, str], ctx_tokens: int = 400, **more: Any) -> AnswerRequest:
     asked = Asked(SamplingParams(), tuple({"role": role, "content": content} for role, content in messages), **more)
-    return prepare(asked, text, PlainFittings(text), vocab_size=VOCAB, ctx_tokens=ctx_tokens)
+    return prepare(asked, text, ModelFittings(text, None), vocab_size=VOCAB, ctx_tokens=ctx_tokens)
 
 
 def test_boundaries_are_where_other_prompts_part(text: Text) -> None:
@@ -63,7 +63,9 @@ def test_a_switch_the_template_has_not_is_refused(text: Text, tmp_path: Path) ->
 @pytest.mark.parametrize("prompt", ["", (), (5, VOCAB), (-1,)])
 def test_prompts_that_are_none(text: Text, prompt: Any) -> None:
     with pytest.raises(BadRequest):
-        prepare(Asked(SamplingParams(), prompt=prompt), text, PlainFittings(text), vocab_size=VOCAB, ctx_tokens=400)
+        prepare(
+            Asked(SamplingParams(), prompt=prompt), text, ModelFittings(text, None), vocab_size=VOCAB, ctx_tokens=400
+        )
 
 
 def test_a_megabyte_is_refused_by_its_beginning(text: Text) -> None:
@@ -88,7 +90,7 @@ def test_long_thinking_is_closed_at_its_bound(tmp_path: Path) -> None:
         asked = Asked(
             SamplingParams(max_tokens=60), ({"role": "user", "content": "?"},), max_thinking_tokens=12, stop=("zzzz",)
         )
-        request = prepare(asked, text, PlainFittings(text), vocab_size=VOCAB, ctx_tokens=400)
+        request = prepare(asked, text, ModelFittings(text, None), vocab_size=VOCAB, ctx_tokens=400)
         client = Client(scheduler, request).finish()
     assert client.ended.tokens.reasoning_tokens in range(12, 16)
     assert len(client.text) > 30, "what comes after is the answer"
