@@ -25,9 +25,11 @@ chat: $(INSTALLED) ## chat with the model that comes along; PROMPT="..." answers
 doctor: $(INSTALLED) ## check this machine
 	@$(BIN)/streamoe doctor
 
+# Two workers, a file to one of them: a file's servers and models are made once. More would not fit a small machine.
 test: lint types ## lint, types and the tests of the default run
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+# One after another: some of these empty the machine's page cache, or take most of its memory.
 test-all: lint types ## the slow tests too
 	$(BIN)/python -m pytest -m "slow or not slow"
 
