@@ -154,7 +154,7 @@ def test_requests_in_one_process_equal_a_fresh_one(embedded_folder: Path) -> Non
     # The real band and model, recurrent layers among them: what one answer leaves must not reach another.
     text, _ = load_text(embedded_folder)
     questions = ["What is 2 plus 2?", "And who are you?", "Name a colour."]
-    with open_band(embedded_folder, 100, ctx_tokens=512) as band:
+    with open_band(embedded_folder, 100, ctx_tokens=512, backend="auto") as band:
         session = session_of(band, text, max_tokens=6)
         answers = [ask(session, question)[1] for question in questions]
         history = [{"role": message.role, "content": message.content} for message in session.messages[:-1]]
@@ -163,7 +163,7 @@ def test_requests_in_one_process_equal_a_fresh_one(embedded_folder: Path) -> Non
     assert [answer.usage.cached_tokens > 0 for answer in answers] == [False, True, True]
     assert again.token_ids == answers[0].token_ids
     prompt = text.tokenizer.encode(text.render(history), with_special_tokens=False)
-    with open_band(embedded_folder, 0, ctx_tokens=512, guess="none") as band:
+    with open_band(embedded_folder, 0, ctx_tokens=512, guess="none", backend="auto") as band:
         generator = Generator(band, text.tokenizer, Sampler(SamplingParams()))
         *_, last = generator.generate(Request(prompt, max_tokens=6), StopFlag())
     assert isinstance(last, Finished)

@@ -82,10 +82,10 @@ def test_shared_anonymous_memory_is_not_free() -> None:
 
 def test_asking_is_cheap_at_any_size() -> None:
     memory = touched(512 * MIB)
-    started_s = time.perf_counter()
+    started_s = time.process_time()  # not the wait for a busy processor
     for _ in range(20):
         footprint.current()
-    assert (time.perf_counter() - started_s) / 20 < 0.002
+    assert (time.process_time() - started_s) / 20 < 0.002
     memory.close()
 
 
