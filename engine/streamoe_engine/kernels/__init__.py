@@ -26,7 +26,7 @@ __all__ = [
     "unavailable_reason",
 ]
 
-# Chooses the instruction set, for tests and for comparing machines: portable, avx2, avx512, neon.
+# Chooses the instruction set, for tests and for comparing machines: portable, avx2, avx512, neon, amx.
 ISA_VARIABLE = "STREAMOE_ISA"
 
 

@@ -19,8 +19,8 @@ from ..errors import PlatformUnsupported
 
 Rows = npt.NDArray[np.float32]
 
-ABI: Final = 3  # ST_ABI of streamoe_kernels.h
-ISA_NAMES: Final = ("portable", "avx2", "avx512", "neon")
+ABI: Final = 4  # ST_ABI of streamoe_kernels.h
+ISA_NAMES: Final = ("portable", "avx2", "avx512", "neon", "amx")
 _SCALE_TYPES: Final = {"F32": 0, "BF16": 1, "F16": 2}
 _BITS: Final = (2, 3, 4, 5, 6, 8, 16, 32)
 

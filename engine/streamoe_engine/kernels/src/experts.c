@@ -10,7 +10,7 @@
 #include "mix.h"
 #include "work.h"
 
-enum { UP_ROWS = 72, UP_OUTPUTS = 64 }; /* what is held of up: rows by outputs, 18 KiB */
+enum { UP_ROWS = 64, UP_OUTPUTS = 64 }; /* what is held of up: rows by outputs, 16 KiB */
 
 /* The experts of a call: `records` (one row each, the same x), or `groups` (their own rows); and before them, where
  * there is one, the expert that every row passes. */
@@ -24,33 +24,45 @@ typedef struct {
     const float *x;
     float *hidden, *y, *shared_hidden, *shared_y;
     int64_t x_stride, y_stride;
+    /* x for gate and for up, hidden for down; the same of the shared expert */
+    st_rows gate_rows, up_rows, down_rows, shared_gate_rows, shared_up_rows, shared_down_rows;
     int64_t units, shared_units; /* units of work in this phase: of each expert, and of the shared one */
 } expert_job;
 
-/* One expert's rows. */
+/* One expert's rows: from where among those of x, and among those of hidden. */
 typedef struct {
     const st_expert *expert;
     uint64_t record;
-    const float *x;
-    float *hidden, *y;
-    int64_t rows;
+    const st_rows *gate_rows, *up_rows, *down_rows;
+    int64_t first, first_hidden, rows;
+    float *hidden, *y; /* of the first of them */
 } expert_rows;
 
 static expert_rows rows_at(const expert_job *job, int64_t i) {
-    const int64_t width = job->expert->gate.rows;
-    if (job->records == NULL) {
+    expert_rows at = {.expert = job->expert, .gate_rows = &job->gate_rows, .up_rows = &job->up_rows};
+    at.down_rows = &job->down_rows;
+    int64_t place;
+    if (job->records != NULL) {
+        place = job->places != NULL ? job->places[i] : i;
+        at.record = job->records[i], at.first_hidden = i, at.rows = 1;
+    } else {
         const st_group *group = &job->groups[i];
-        return (expert_rows){job->expert, group->record, job->x + group->first_row * job->x_stride,
-                             job->hidden + group->first_row * width, job->y + group->first_row * job->y_stride,
-                             group->rows};
+        place = group->first_row;
+        at.record = group->record, at.first = at.first_hidden = group->first_row, at.rows = group->rows;
     }
-    const int64_t place = job->places != NULL ? job->places[i] : i;
-    return (expert_rows){job->expert, job->records[i], job->x, job->hidden + i * width, job->y + place * job->y_stride,
-                         1};
+    at.hidden = job->hidden + at.first_hidden * job->expert->gate.rows;
+    at.y = job->y + place * job->y_stride;
+    return at;
 }
 
 static expert_rows shared_row(const expert_job *job) {
-    return (expert_rows){job->shared, 0, job->x, job->shared_hidden, job->shared_y, 1};
+    return (expert_rows){.expert = job->shared,
+                         .gate_rows = &job->shared_gate_rows,
+                         .up_rows = &job->shared_up_rows,
+                         .down_rows = &job->shared_down_rows,
+                         .rows = 1,
+                         .hidden = job->shared_hidden,
+                         .y = job->shared_y};
 }
 
 static const void *placed(const void *offset, uint64_t record) {
@@ -71,19 +83,18 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static void hidden_outputs(const expert_job *job, expert_rows at, int64_t n0, int64_t n1) {
     const st_matrix gate = in_record(&at.expert->gate, at.record), up = in_record(&at.expert->up, at.record);
     float up_out[UP_ROWS * UP_OUTPUTS];
-    for (int64_t first = 0; first < at.rows; first += UP_ROWS) {
-        const int64_t rows = least(at.rows - first, UP_ROWS);
-        const float *x = at.x + first * job->x_stride;
-        float *hidden = at.hidden + first * gate.rows + n0;
-        job->ops->tile(&gate, n0, n1, x, rows, job->x_stride, hidden, gate.rows);
-        job->ops->tile(&up, n0, n1, x, rows, job->x_stride, up_out, UP_OUTPUTS);
+    for (int64_t j0 = 0; j0 < at.rows; j0 += UP_ROWS) {
+        const int64_t rows = least(at.rows - j0, UP_ROWS);
+        float *hidden = at.hidden + j0 * gate.rows + n0;
+        job->ops->tile(&gate, n0, n1, at.gate_rows, at.first + j0, rows, hidden, gate.rows);
+        job->ops->tile(&up, n0, n1, at.up_rows, at.first + j0, rows, up_out, UP_OUTPUTS);
         for (int64_t j = 0; j < rows; j++) job->ops->silu_mul(hidden + j * gate.rows, up_out + j * UP_OUTPUTS, n1 - n0);
     }
 }
 
 static void down_outputs(const expert_job *job, expert_rows at, int64_t n0, int64_t n1) {
     const st_matrix down = in_record(&at.expert->down, at.record);
-    job->ops->tile(&down, n0, n1, at.hidden, at.rows, down.cols, at.y + n0, job->y_stride);
+    job->ops->tile(&down, n0, n1, at.down_rows, at.first_hidden, at.rows, at.y + n0, job->y_stride);
 }
 
 typedef struct {
@@ -117,24 +128,56 @@ static void down_units(void *context, int64_t begin, int64_t end) { each(context
 
 static int64_t units_of(int64_t outputs) { return (outputs + ST_OUTPUTS - 1) / ST_OUTPUTS; }
 
-static void run(st_pool *pool, expert_job *job, int64_t count, int64_t rows) {
+/* Rows [first, first + m) of x for an expert's gate and up. */
+static void ready_x(st_pool *pool, st_ready *ready, const expert_job *job, const st_expert *expert, int64_t first,
+                    int64_t m, st_rows *gate_rows, st_rows *up_rows) {
+    *gate_rows = st_ready_rows(pool, ready, &expert->gate, job->x, job->x_stride, first, m);
+    const int alike = st_ready_alike(&expert->gate, &expert->up);
+    *up_rows = alike ? *gate_rows : st_ready_rows(pool, ready, &expert->up, job->x, job->x_stride, first, m);
+}
+
+/* `count` experts; rows [first, first + m) of x and [first, first + hidden_rows) of hidden are theirs. */
+static void run(st_pool *pool, expert_job *job, int64_t count, int64_t first, int64_t m, int64_t hidden_rows) {
     const st_expert *expert = job->expert, *shared = job->shared;
+    const int64_t rows_each = count > 0 ? hidden_rows / count : 1;
+    st_ready ready = st_ready_begin(pool);
     job->ops = st_pool_ops(pool);
+    ready_x(pool, &ready, job, expert, first, m, &job->gate_rows, &job->up_rows);
+    if (shared != NULL) ready_x(pool, &ready, job, shared, 0, 1, &job->shared_gate_rows, &job->shared_up_rows);
     job->units = units_of(expert->gate.rows);
     job->shared_units = shared != NULL ? units_of(shared->gate.rows) : 0;
     st_parallel(pool, hidden_units, job, job->shared_units + count * job->units,
-                (st_units_per_chunk(&expert->gate, rows) + 1) / 2);
+                (st_units_per_chunk(&expert->gate, rows_each) + 1) / 2);
+    job->down_rows =
+        st_ready_rows(pool, &ready, &expert->down, job->hidden, expert->gate.rows, first, hidden_rows);
+    if (shared != NULL) {
+        job->shared_down_rows =
+            st_ready_rows(pool, &ready, &shared->down, job->shared_hidden, shared->gate.rows, 0, 1);
+    }
     job->units = units_of(expert->down.rows);
     job->shared_units = shared != NULL ? units_of(shared->down.rows) : 0;
-    st_parallel(pool, down_units, job, job->shared_units + count * job->units, st_units_per_chunk(&expert->down, rows));
+    st_parallel(pool, down_units, job, job->shared_units + count * job->units,
+                st_units_per_chunk(&expert->down, rows_each));
+    st_ready_end(pool, &ready);
+}
+
+/* Bytes of scratch that a row on its way through an expert takes. */
+static int64_t row_bytes(const st_pool *pool, const st_expert *expert) {
+    return 2 * st_ready_bytes(pool, &expert->gate) + st_ready_bytes(pool, &expert->down);
 }
 
 void st_expert_token(st_pool *pool, const st_expert *expert, const uint64_t *records, const int64_t *places,
                      int64_t count, const float *x, float *hidden, float *y, int64_t y_stride) {
-    if (count <= 0) return;
-    expert_job job = {.expert = expert, .records = records, .places = places, .x = x, .hidden = hidden, .y = y};
+    const int64_t most = st_ready_most(row_bytes(pool, expert));
+    expert_job job = {.expert = expert, .x = x, .hidden = hidden};
     job.y_stride = y_stride;
-    run(pool, &job, count, 1);
+    for (int64_t i = 0; i < count; i += most) {
+        job.records = records + i;
+        job.places = places != NULL ? places + i : NULL;
+        job.y = places != NULL ? y : y + i * y_stride;
+        const int64_t part = least(count - i, most);
+        run(pool, &job, part, 0, 1, part);
+    }
 }
 
 void st_expert_token_shared(st_pool *pool, const st_expert *expert, const uint64_t *records, const int64_t *places,
@@ -145,17 +188,35 @@ void st_expert_token_shared(st_pool *pool, const st_expert *expert, const uint64
     job.shared = &shared->expert;
     job.shared_hidden = hidden + count * expert->gate.rows;
     job.shared_y = shared_y;
-    run(pool, &job, count, 1);
+    run(pool, &job, count, 0, 1, count);
     st_weigh_shared(pool, shared, 1, x, job.shared_hidden, shared_y);
+}
+
+/* As many of `groups` as pass together: from lower to higher rows without a gap, and their rows fit `most`. */
+static int64_t together(const st_group *groups, int64_t count, int64_t most) {
+    int64_t taken = 1, rows = groups[0].rows;
+    while (taken < count && groups[taken].first_row == groups[taken - 1].first_row + groups[taken - 1].rows &&
+           rows + groups[taken].rows <= most) {
+        rows += groups[taken++].rows;
+    }
+    return taken;
 }
 
 void st_expert_rows(st_pool *pool, const st_expert *expert, const st_group *groups, int64_t count, const float *x,
                     int64_t x_stride, float *hidden, float *y, int64_t y_stride) {
-    if (count <= 0) return;
-    int64_t rows = 0;
-    for (int64_t i = 0; i < count; i++) rows += groups[i].rows;
-    expert_job job = {.expert = expert, .groups = groups, .x = x, .hidden = hidden, .y = y};
+    expert_job job = {.expert = expert, .x = x, .hidden = hidden, .y = y};
     job.x_stride = x_stride;
     job.y_stride = y_stride;
-    run(pool, &job, count, rows / count);
+    const int64_t most = st_ready_most(row_bytes(pool, expert));
+    for (int64_t i = 0, taken; i < count; i += taken) {
+        taken = together(groups + i, count - i, most);
+        const st_group *last = &groups[i + taken - 1];
+        const int64_t end = last->first_row + last->rows;
+        for (int64_t first = groups[i].first_row; first < end; first += most) {
+            const int64_t rows = least(end - first, most);
+            const st_group part = {groups[i].record, first, rows}; /* of a lone group with more than `most` */
+            job.groups = taken == 1 ? &part : groups + i;
+            run(pool, &job, taken, first, rows, rows);
+        }
+    }
 }

@@ -12,7 +12,6 @@ enum {
     SCALES = 1024,         /* scales widened at once, of all outputs together */
     AHEAD_BYTES = 4096,    /* how far ahead codes are prefetched: 27 GB/s on one thread, and 8 without */
     AHEAD_SCALES = 512,
-    LONE_COLS = 1024,      /* from where `lone` is faster than `direct` (measured) */
     STEP = 32,             /* inputs of a turn of the inner loops: divides every group */
     PANEL_K = 1024,        /* inputs of a panel: 32 KiB with 8 outputs, 16 with 4 */
     BLOCK_M = 24 * TILE_M, /* rows that pass one panel: with them, PANEL_K inputs stay in the second-level cache */
@@ -89,10 +88,6 @@ ST_FN void direct(int bits, int type, int outs, int rows, const st_matrix *w, in
     }
     for (int j = 0; j < rows; j++) finish(sums + j, rows, outs, w->bias ? w->bias + n : NULL, y + j * y_stride);
 }
-
-#ifdef ST_HAS_LONE
-#include "lone_body.h"
-#endif
 
 /* Weights of outputs [n, n + outs), inputs [k0, k0 + count), into a panel of vectors [count / LANES][TILE_N]. */
 ST_FN void unpack(int bits, int type, const st_matrix *w, int64_t n, int outs, int64_t k0, int64_t count,
@@ -171,12 +166,6 @@ ST_FN void direct_rows(int bits, int type, int outs, int64_t rows, const st_matr
 ST_FN void direct_outputs(int bits, int type, const st_matrix *w, int64_t n, int64_t outs, const float *x, int64_t m,
                           int64_t x_stride, float *y, int64_t y_stride) {
     const int short_rows = w->cols * bits / 8 * TILE_N <= AHEAD_BYTES;
-#ifdef ST_HAS_LONE
-    const int is_lone = bits == 4 && m == 1 && w->group == 64 && w->cols >= LONE_COLS;
-    for (; is_lone && outs >= TILE_N; outs -= TILE_N, n += TILE_N, y += TILE_N) {
-        lone(w, n, x, y);
-    }
-#endif
     for (; m == 1 && short_rows && outs >= TILE_N; outs -= TILE_N, n += TILE_N, y += TILE_N) {
         direct(bits, type, TILE_N, 1, w, n, x, x_stride, y, y_stride);
     }
@@ -209,28 +198,33 @@ typedef struct {
                                         float *panel) {                                                               \
         unpack(bits, type, w, n, (int)outs, k0, count, panel);                                                        \
     }
+#ifndef ST_HAS_FIXED
 ST_PACKING(2, 2, 0)
 ST_PACKING(3, 3, 0)
 ST_PACKING(4, 4, 0)
 ST_PACKING(5, 5, 0)
 ST_PACKING(6, 6, 0)
 ST_PACKING(8, 8, 0)
+#endif
 ST_PACKING(f32, 32, ST_F32)
 ST_PACKING(bf16, 16, ST_BF16)
 ST_PACKING(f16, 16, ST_F16)
 #undef ST_PACKING
 
 static const st_packing *packing_of(const st_matrix *w) {
+#ifndef ST_HAS_FIXED
     static const st_packing codes[] = {
         [2] = {direct_2, unpack_2}, [3] = {direct_3, unpack_3}, [4] = {direct_4, unpack_4},
         [5] = {direct_5, unpack_5}, [6] = {direct_6, unpack_6}, [8] = {direct_8, unpack_8},
     };
+    if (w->bits < 16) return &codes[w->bits];
+#endif
     static const st_packing numbers[] = {
         [ST_F32] = {direct_f32, unpack_f32},
         [ST_BF16] = {direct_bf16, unpack_bf16},
         [ST_F16] = {direct_f16, unpack_f16},
     };
-    return w->bits < 16 ? &codes[w->bits] : &numbers[w->scale_type];
+    return &numbers[w->scale_type];
 }
 
 /* Outputs [n, n + outs), at most TILE_N, for at most BLOCK_M rows. */
@@ -261,8 +255,8 @@ ST_FN void unpacked(const st_packing *packing, const st_matrix *w, int64_t n, in
     }
 }
 
-static ST_TARGET void tile(const st_matrix *w, int64_t n0, int64_t n1, const float *x, int64_t m, int64_t x_stride,
-                           float *y, int64_t y_stride) {
+static ST_TARGET void tile_floats(const st_matrix *w, int64_t n0, int64_t n1, const float *x, int64_t m,
+                                  int64_t x_stride, float *y, int64_t y_stride) {
     const st_packing *packing = packing_of(w);
     if (m <= ST_DIRECT_MOST) {
         packing->direct(w, n0, n1 - n0, x, m, x_stride, y, y_stride);
@@ -275,4 +269,19 @@ static ST_TARGET void tile(const st_matrix *w, int64_t n0, int64_t n1, const flo
                      y + j * y_stride + (n - n0), y_stride);
         }
     }
+}
+
+#ifdef ST_HAS_FIXED
+#include "fixed_body.h"
+#endif
+
+static ST_TARGET void tile(const st_matrix *w, int64_t n0, int64_t n1, const st_rows *rows, int64_t first, int64_t m,
+                           float *y, int64_t y_stride) {
+#ifdef ST_HAS_FIXED
+    if (w->bits < 16) {
+        tile_fixed(w, n0, n1, rows, first, m, y, y_stride);
+        return;
+    }
+#endif
+    tile_floats(w, n0, n1, rows->x + first * rows->x_stride, m, rows->x_stride, y, y_stride);
 }

@@ -6,7 +6,8 @@
 const st_mix_ops *st_pool_mix(const st_pool *pool) {
     switch (st_pool_isa(pool)) {
         case ST_AVX2: return st_mix_avx2;
-        case ST_AVX512: return st_mix_avx512;
+        case ST_AVX512:
+        case ST_AMX: return st_mix_avx512;
         case ST_NEON: return st_mix_neon;
         default: return st_mix_portable;
     }

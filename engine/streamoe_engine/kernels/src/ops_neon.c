@@ -9,7 +9,7 @@
 #include "matmul_body.h"
 #include "silu_body.h"
 
-static const st_ops ops = {tile, silu_mul};
+static const st_ops ops = {tile, silu_mul, NULL};
 const st_ops *const st_ops_neon = &ops;
 #else
 const st_ops *const st_ops_neon = NULL;

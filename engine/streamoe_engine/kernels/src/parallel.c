@@ -1,7 +1,8 @@
-/* Owns the worker threads: one job at a time, cut into chunks that a shared counter hands out.
+/* Owns the worker threads: one job at a time, cut into a part for each of them, which it walks chunk by chunk.
  *
- * Nobody waits for a sleeper: a worker joins a job only while it is open, and the caller, having seen the counter
- * run out, closes the job and waits only for those that joined.
+ * Parts are walked in order, so that what a thread reads is a stream. Who is done takes over half of what another has
+ * left, from its end. Nobody waits for a sleeper: a worker joins a job only while it is open, and the caller, having
+ * seen every part empty, closes the job and waits only for those that joined.
  */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 
@@ -30,16 +31,22 @@ typedef struct {
     int64_t count, grain;
 } job;
 
+/* What a thread has yet to do: chunks [first, end), as first << 32 | end. */
+typedef struct {
+    _Alignas(CACHE_LINE) atomic_ullong chunks;
+} part;
+
 struct st_pool {
-    _Alignas(CACHE_LINE) atomic_llong next; /* first index nobody has taken */
+    part *parts; /* of the caller, then of each worker */
     _Alignas(CACHE_LINE) atomic_uint generation;
     atomic_int joined;
-    atomic_bool stop;
+    atomic_bool stop, scratch_taken;
     pthread_mutex_t lock, caller;
     pthread_cond_t work, done;
     job current;
     int is_open, sleepers, num_workers, isa;
     pthread_t *workers;
+    uint8_t *scratch; /* of ST_READY_BYTES; pages nobody touches cost nothing */
 };
 
 static void relax(void) {
@@ -56,12 +63,56 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
+static uint64_t pack(uint64_t first, uint64_t end) { return first << 32 | end; }
+
+static int64_t chunks_left(uint64_t chunks) { return (int64_t)(uint32_t)chunks - (int64_t)(chunks >> 32); }
+
+/* The first chunk of a part; -1 where it is empty. */
+static int64_t take_first(part *own) {
+    uint64_t seen = atomic_load(&own->chunks);
+    while (chunks_left(seen) > 0) {
+        if (atomic_compare_exchange_weak(&own->chunks, &seen, pack((seen >> 32) + 1, (uint32_t)seen))) {
+            return (int64_t)(seen >> 32);
+        }
+    }
+    return -1;
+}
+
+/* Moves the second half of the fullest other part to `own`, which is empty; 0 where all are. */
+static int take_over(st_pool *pool, part *own) {
+    for (;;) {
+        part *fullest = NULL;
+        uint64_t seen = 0;
+        for (int i = 0; i <= pool->num_workers; i++) {
+            const uint64_t chunks = atomic_load(&pool->parts[i].chunks);
+            if (chunks_left(chunks) > 0 && chunks_left(chunks) > chunks_left(seen)) fullest = &pool->parts[i], seen = chunks;
+        }
+        if (fullest == NULL) return 0;
+        const uint64_t first = seen >> 32, end = (uint32_t)seen, middle = first + (end - first) / 2;
+        if (!atomic_compare_exchange_strong(&fullest->chunks, &seen, pack(first, middle))) continue;
+        atomic_store(&own->chunks, pack(middle, end));
+        return 1;
+    }
+}
+
 /* Does one chunk; 0 when there is none left. */
-static int run_chunk(st_pool *pool, const job *work) {
-    const int64_t begin = atomic_fetch_add_explicit(&pool->next, work->grain, memory_order_relaxed);
-    if (begin >= work->count) return 0;
+static int run_chunk(st_pool *pool, const job *work, part *own) {
+    int64_t chunk;
+    while ((chunk = take_first(own)) < 0) {
+        if (!take_over(pool, own)) return 0;
+    }
+    const int64_t begin = chunk * work->grain;
     work->task(work->context, begin, begin + work->grain < work->count ? begin + work->grain : work->count);
     return 1;
+}
+
+/* Cuts a job's chunks into a part for each thread. */
+static void cut(st_pool *pool, const job *work) {
+    const uint64_t chunks = (uint64_t)((work->count + work->grain - 1) / work->grain);
+    const uint64_t parts = (uint64_t)pool->num_workers + 1;
+    for (uint64_t i = 0; i < parts; i++) {
+        atomic_store(&pool->parts[i].chunks, pack(chunks * i / parts, chunks * (i + 1) / parts));
+    }
 }
 
 /* Waits for a generation other than `seen`: spins shortly, then sleeps. Returns with the lock held. */
@@ -76,8 +127,15 @@ static void await_work(st_pool *pool, unsigned seen) {
     }
 }
 
+typedef struct {
+    st_pool *pool;
+    part *own;
+} worker_start;
+
 static void *worker(void *argument) {
-    st_pool *pool = argument;
+    const worker_start start = *(worker_start *)argument;
+    free(argument);
+    st_pool *pool = start.pool;
     unsigned seen = 0;
     for (;;) {
         await_work(pool, seen);
@@ -88,7 +146,7 @@ static void *worker(void *argument) {
         if (may_join) atomic_fetch_add(&pool->joined, 1);
         pthread_mutex_unlock(&pool->lock);
         if (!may_join) continue;
-        while (run_chunk(pool, &work)) {}
+        while (run_chunk(pool, &work, start.own)) {}
         pthread_mutex_lock(&pool->lock);
         if (atomic_fetch_sub(&pool->joined, 1) == 1) pthread_cond_signal(&pool->done);
         pthread_mutex_unlock(&pool->lock);
@@ -101,7 +159,7 @@ static void *worker(void *argument) {
 static int open_job(st_pool *pool, job work) {
     pthread_mutex_lock(&pool->lock);
     pool->current = work;
-    atomic_store(&pool->next, 0);
+    cut(pool, &work);
     pool->is_open = 1;
     atomic_fetch_add(&pool->generation, 1);
     const int some_sleep = pool->sleepers > 0;
@@ -112,8 +170,9 @@ static int open_job(st_pool *pool, job work) {
 /* Does the first chunk, and wakes the sleepers if what is left then takes long enough. */
 static void run_first_chunk(st_pool *pool, const job *work) {
     const int64_t start = now_ns();
-    if (!run_chunk(pool, work)) return;
-    const int64_t left = (work->count - (int64_t)atomic_load(&pool->next) + work->grain - 1) / work->grain;
+    if (!run_chunk(pool, work, pool->parts)) return;
+    int64_t left = 0;
+    for (int i = 0; i <= pool->num_workers; i++) left += chunks_left(atomic_load(&pool->parts[i].chunks));
     if (left > 0 && (now_ns() - start) * left > WORTH_WAKING_NS) pthread_cond_broadcast(&pool->work);
 }
 
@@ -137,9 +196,21 @@ void st_parallel(st_pool *pool, st_task task, void *context, int64_t count, int6
     }
     job work = {task, context, count, grain};
     if (open_job(pool, work)) run_first_chunk(pool, &work);
-    while (run_chunk(pool, &work)) {}
+    while (run_chunk(pool, &work, pool->parts)) {}
     close_job(pool);
     pthread_mutex_unlock(&pool->caller);
+}
+
+static int start_worker(st_pool *pool) {
+    worker_start *start = malloc(sizeof *start);
+    if (start == NULL) return 0;
+    *start = (worker_start){pool, &pool->parts[pool->num_workers + 1]};
+    if (pthread_create(&pool->workers[pool->num_workers], NULL, worker, start) != 0) {
+        free(start);
+        return 0;
+    }
+    pool->num_workers++;
+    return 1;
 }
 
 st_pool *st_pool_new_for(int threads, int isa) {
@@ -152,11 +223,13 @@ st_pool *st_pool_new_for(int threads, int isa) {
     pthread_cond_init(&pool->work, NULL);
     pthread_cond_init(&pool->done, NULL);
     pool->workers = calloc((size_t)threads, sizeof *pool->workers);
-    while (pool->workers != NULL && pool->num_workers < threads - 1) {
-        if (pthread_create(&pool->workers[pool->num_workers], NULL, worker, pool) != 0) break;
-        pool->num_workers++;
+    pool->scratch = aligned_alloc(CACHE_LINE, ST_READY_BYTES);
+    pool->parts = aligned_alloc(CACHE_LINE, (size_t)threads * sizeof *pool->parts);
+    for (int i = 0; pool->parts != NULL && i < threads; i++) atomic_init(&pool->parts[i].chunks, 0);
+    while (pool->workers != NULL && pool->scratch != NULL && pool->parts != NULL && pool->num_workers < threads - 1) {
+        if (!start_worker(pool)) break;
     }
-    if (pool->num_workers < threads - 1 || pool->workers == NULL) {
+    if (pool->num_workers < threads - 1 || pool->workers == NULL || pool->scratch == NULL || pool->parts == NULL) {
         st_pool_free(pool);
         return NULL;
     }
@@ -177,7 +250,19 @@ void st_pool_free(st_pool *pool) {
     pthread_cond_destroy(&pool->work);
     pthread_cond_destroy(&pool->done);
     free(pool->workers);
+    free(pool->scratch);
+    free(pool->parts);
     free(pool);
+}
+
+uint8_t *st_pool_take_scratch(st_pool *pool) {
+    return atomic_exchange(&pool->scratch_taken, 1) ? NULL : pool->scratch;
+}
+
+int st_pool_return_scratch(st_pool *pool, const uint8_t *scratch) {
+    if (scratch != pool->scratch) return 0;
+    atomic_store(&pool->scratch_taken, 0);
+    return 1;
 }
 
 int st_pool_isa(const st_pool *pool) { return pool->isa; }

@@ -58,7 +58,7 @@ void st_weigh_shared(st_pool *pool, const st_shared_expert *shared, int64_t toke
                      float *out) {
     const int64_t in = shared->expert.gate.cols, width = shared->expert.down.rows;
     if (shared->scale.rows == 0) return;
-    st_pool_ops(pool)->tile(&shared->scale, 0, 1, x, tokens, in, weight, 1);
+    st_matmul(pool, &shared->scale, x, tokens, in, weight, 1);
     for (int64_t t = 0; t < tokens; t++) {
         st_pool_mix(pool)->scale(1.0f / (1.0f + expf(-weight[t])), width, out + t * width);
     }

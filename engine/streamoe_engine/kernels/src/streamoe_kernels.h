@@ -2,7 +2,7 @@
  *
  * Exactness rule: the order in which one output is summed depends on the number of columns alone. Threads, rows
  * multiplied together, cuts of the work and alignment never change a bit. Instruction sets may differ from each
- * other; a pool keeps the one it was made with.
+ * other, but ST_AMX (AVX-512 and matrix tiles) has the bits of ST_AVX512; a pool keeps the one it was made with.
  */
 #ifndef STREAMOE_KERNELS_H
 #define STREAMOE_KERNELS_H
@@ -16,11 +16,11 @@ extern "C" {
 #define ST_API __attribute__((visibility("default")))
 
 /* Raised by one whenever a struct or a signature here changes: a stale build is then refused, not called. */
-#define ST_ABI 3
+#define ST_ABI 4
 ST_API int st_abi(void);
 
 /* Instruction sets. */
-enum { ST_PORTABLE = 0, ST_AVX2 = 1, ST_AVX512 = 2, ST_NEON = 3, ST_ISA_COUNT = 4 };
+enum { ST_PORTABLE = 0, ST_AVX2 = 1, ST_AVX512 = 2, ST_NEON = 3, ST_AMX = 4, ST_ISA_COUNT = 5 };
 ST_API int st_isa_available(int isa); /* 1 if compiled in and this processor has it */
 ST_API int st_isa_best(void);
 

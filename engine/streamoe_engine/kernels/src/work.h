@@ -2,10 +2,18 @@
 #ifndef STREAMOE_WORK_H
 #define STREAMOE_WORK_H
 
+#include <stdlib.h>
+
 #include "streamoe_kernels.h"
 
+/* A mistake of ours ends the process, in every build. */
+#define ST_MUST(condition)         \
+    do {                           \
+        if (!(condition)) abort(); \
+    } while (0)
+
 /* Work is cut into units of this many outputs: a multiple of every TILE_N. */
-enum { ST_OUTPUTS = 8 };
+enum { ST_OUTPUTS = 16 };
 
 /* Units of `matrix` that make a chunk of about 3 microseconds for m rows: 32 KiB of weights read once, or as many
  * multiplications as take the time of that. */
