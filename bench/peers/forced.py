@@ -73,6 +73,7 @@ def parser(doc: str | None) -> argparse.ArgumentParser:
     """The options all engines' children have."""
     made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("model", type=Path)
+    made.add_argument("--before-tokens", type=int, default=0, help="given at once, before all others, not timed")
     made.add_argument("--prompt-tokens", type=int, default=32, help="given at once, before the decoded tokens")
     made.add_argument("--tokens", type=int, default=64, help="decoded one by one; 0: the prompt only")
     made.add_argument("--limit-s", type=float, default=300.0, help="decode no further token after so long")
@@ -87,7 +88,10 @@ def run(asked: argparse.Namespace, open_engine: Callable[[argparse.Namespace], O
     start_s = time.perf_counter()
     opened = open_engine(asked)
     _emit("opened", s=time.perf_counter() - start_s, engine=opened.engine, note=opened.note)
-    ids = token_ids(opened.vocab_size, asked.prompt_tokens + asked.tokens, asked.seed)
+    ids = token_ids(opened.vocab_size, asked.before_tokens + asked.prompt_tokens + asked.tokens, asked.seed)
+    if asked.before_tokens:
+        opened.step(ids[: asked.before_tokens])
+        ids = ids[asked.before_tokens :]
     before = _counts()
     opened.step(ids[: asked.prompt_tokens])
     _emit("prompt", tokens=asked.prompt_tokens, **_counts().spent_since(before))

@@ -47,7 +47,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--checkpoint", type=Path, help="the same model for mlx-lm, which runs without a limit only")
     made.add_argument("--llama-python", type=Path, help="the Python that has llama-cpp-python")
     made.add_argument("--caps", default="4GiB", help="sizes, and `none` for no limit (default: %(default)s)")
-    made.add_argument("--modes", default="decode", help="decode, prefill256, ... (default: %(default)s)")
+    made.add_argument("--modes", default="decode", help="decode, prefill256, decode-warm, ... (default: %(default)s)")
     made.add_argument("--repeats", type=int, default=3)
     made.add_argument("--prompt-tokens", type=int, default=32, help="before the decoded tokens, not timed with them")
     made.add_argument("--tokens", type=int, default=64, help="decoded tokens a run")

@@ -20,6 +20,8 @@ MLX_CACHE_BYTES = 8 * MIB
 _LOGITS_COPIES = 4  # logits, their float32 form, the sampler's log-probabilities, and one on the way
 # Rows of a chunk that the kernels gather, multiply and put back at once.
 KERNEL_BATCH_ROWS = 512
+# Rows in fixed point on their way through a matrix: ST_READY_BYTES of kernels/src/rows.h.
+_KERNEL_READY_BYTES = 4 * MIB
 _SMALL_BYTES = 4 * MIB  # what does not grow with tokens: casts of scales, masks, one block of the head
 
 
@@ -45,12 +47,14 @@ def _kernel_scratch(manifest: Manifest, tokens: int, ctx_tokens: int, first: int
 
 
 def _expert_buffers(manifest: Manifest, tokens: int, first: int, last: int) -> int:
-    """kernel_math.ExpertBuffers: a batch of rows on their way through experts, and a chunk's products."""
+    """kernel_math.ExpertBuffers: a batch of rows on their way through experts, and a chunk's products; and what the
+    kernels themselves hold."""
     experts = [entry for entry in manifest.experts if first <= entry.layer <= last]
     top_k = max(entry.top_k for entry in experts)
     expert_rows = max(_expert_width(entry) for entry in experts)
     batch = max(top_k, min(KERNEL_BATCH_ROWS, tokens * top_k))
-    return 4 * (batch * (2 * manifest.hidden_size + expert_rows) + tokens * top_k * manifest.hidden_size)
+    floats = batch * (2 * manifest.hidden_size + expert_rows) + tokens * top_k * manifest.hidden_size
+    return 4 * floats + _KERNEL_READY_BYTES
 
 
 def _matrix_rows(manifest: Manifest, layer: int) -> int:
