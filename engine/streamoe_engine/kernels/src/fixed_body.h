@@ -11,6 +11,7 @@ enum {
     HELD_BLOCKS = 8,     /* blocks of 64 bytes whose products are held: with sixteen outputs 16 KiB. Even. */
     FETCH_BYTES = 4096,  /* how far ahead of itself a stream of codes is fetched (measured) */
     UNIT = 64,           /* inputs of a panel */
+    HELD_PANELS = 4,     /* panels made before rows pass them; even (measured) */
     PASS_ROWS = 4,       /* rows that pass a panel together */
     BLOCK_ROWS = 64,     /* rows whose sums are held while a tile's panels pass */
     FEW_ROWS = 3,        /* up to here `direct` is faster than turning codes (measured) */

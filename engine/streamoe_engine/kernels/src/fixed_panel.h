@@ -27,37 +27,48 @@ ST_FN void make_panel(int bits, const st_matrix *w, int64_t n, int64_t outs, int
     turn(to->fours);
 }
 
-/* What passes a panel: `rows` rows from `row`, of inputs from k; sums[row]. */
+/* Rows that pass panels: `rows` of them from `row`; a vector of sums each. */
 typedef struct {
     const uint8_t *row;
-    int64_t stride, pad, rows;
+    int64_t stride, pad, rows, groups;
+    int group;
     vf *sums;
 } passing;
 
-/* A group's share for row j, its integer sums known. */
-ST_FN void add_to_row(const passing *p, int64_t j, int64_t g, int64_t groups, __m512i a, __m512i b, __m512i c, vf scale,
-                      vf bias) {
-    const float *unit = (const float *)(const void *)(p->row + j * p->stride + 3 * p->pad);
+/* Groups [first, first + count) of sixteen outputs, turned. */
+typedef struct {
+    panel panels[HELD_PANELS];
+    float scales[HELD_PANELS][OUTPUTS], biases[HELD_PANELS][OUTPUTS];
+    int64_t first, count;
+} held_panels;
+
+/* `total` and row j's share of a held group, whose integer sums are known. */
+ST_FN vf add_to_row(const passing *p, const held_panels *held, int64_t j, int64_t g, __m512i a, __m512i b, __m512i c,
+                    vf total) {
+    const float *unit = (const float *)(const void *)(p->row + j * p->stride + 3 * p->pad) + held->first + g;
     const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(a, 8), b);
-    p->sums[j] = add_group(p->sums[j], upper, c, scale, bias, unit[g], unit[groups + g]);
+    return add_group(total, upper, c, v_load(held->scales[g]), v_load(held->biases[g]), *unit, unit[p->groups]);
 }
 
 #ifdef ST_HAS_TILES
 #include "fixed_tiles.h"
 #else
+ST_FN void begin_passes(const passing *p) { (void)p; }
+ST_FN void end_passes(void) {}
+
 ST_FN __m512i four_inputs(const int8_t *plane) {
     int32_t four;
     memcpy(&four, plane, sizeof four);
     return _mm512_set1_epi32(four);
 }
 
-/* `count` rows from j past the panels of group g. */
-ST_FN void pass_rows(const passing *p, int count, int64_t j, int64_t g, int64_t groups, const panel *panels, int group,
-                     vf scale, vf bias) {
+/* `count` rows from j past a held group. */
+ST_FN void pass_rows(const passing *p, const held_panels *held, int count, int64_t j, int64_t g) {
     __m512i a[PASS_ROWS], b[PASS_ROWS], c[PASS_ROWS];
     for (int r = 0; r < count; r++) a[r] = b[r] = c[r] = _mm512_setzero_si512();
-    const int8_t *plane = (const int8_t *)p->row + j * p->stride + g * group;
-    for (int k = 0; k < group; k += 4, plane += 4) {
+    const int8_t *plane = (const int8_t *)p->row + j * p->stride + (held->first + g) * p->group;
+    const panel *panels = held->panels + (p->group > UNIT ? 2 * g : g);
+    for (int k = 0; k < p->group; k += 4, plane += 4) {
         const __m512i codes = panels[k / UNIT].fours[k % UNIT / 4];
         for (int r = 0; r < count; r++) {
             const int8_t *own = plane + r * p->stride;
@@ -66,41 +77,51 @@ ST_FN void pass_rows(const passing *p, int count, int64_t j, int64_t g, int64_t 
             c[r] = _mm512_dpbusd_epi32(c[r], codes, four_inputs(own + 2 * p->pad));
         }
     }
-    for (int r = 0; r < count; r++) add_to_row(p, j + r, g, groups, a[r], b[r], c[r], scale, bias);
+    for (int r = 0; r < count; r++) p->sums[j + r] = add_to_row(p, held, j + r, g, a[r], b[r], c[r], p->sums[j + r]);
 }
 
-ST_FN void begin_passes(const passing *p, int unit) { (void)p, (void)unit; }
-ST_FN void end_passes(void) {}
-
-ST_FN void pass_group(const passing *p, int64_t g, int64_t groups, const panel *panels, int group, vf scale, vf bias) {
+ST_FN void pass_panels(const passing *p, const held_panels *held) {
     int64_t j = 0;
-    for (; j + PASS_ROWS <= p->rows; j += PASS_ROWS) pass_rows(p, PASS_ROWS, j, g, groups, panels, group, scale, bias);
-    for (; j < p->rows; j++) pass_rows(p, 1, j, g, groups, panels, group, scale, bias);
+    for (; j + PASS_ROWS <= p->rows; j += PASS_ROWS) {
+        for (int64_t g = 0; g < held->count; g++) pass_rows(p, held, PASS_ROWS, j, g);
+    }
+    for (; j < p->rows; j++) {
+        for (int64_t g = 0; g < held->count; g++) pass_rows(p, held, 1, j, g);
+    }
 }
 #endif
+
+/* Turns the groups from held->first, as many as are held at once. */
+ST_FN void hold_panels(int bits, const st_matrix *w, int64_t n, int64_t outs, held_panels *held) {
+    const int64_t groups = w->cols / w->group, left = groups - held->first;
+    const int two = w->group > UNIT, unit = w->group < UNIT ? w->group : UNIT;
+    const int64_t most = two ? HELD_PANELS / 2 : HELD_PANELS;
+    held->count = left < most ? left : most;
+    columns(w, w->scales, n, outs, held->first, held->count, held->scales);
+    columns(w, w->biases, n, outs, held->first, held->count, held->biases);
+    for (int64_t i = 0; i < (two ? 2 * held->count : held->count); i++) {
+        make_panel(bits, w, n, outs, held->first * w->group + i * unit, unit, &held->panels[i]);
+    }
+}
 
 /* `outs` outputs from n, at most sixteen, for rows [first, first + m), at most BLOCK_ROWS. */
 ST_FN void panels_fixed(int bits, const st_matrix *w, int64_t n, int64_t outs, const st_rows *rows, int64_t first,
                         int64_t m, float *y, int64_t y_stride) {
-    const int64_t groups = w->cols / w->group;
-    const int group = w->group, unit = group < UNIT ? group : UNIT;
-    float scales[HELD_GROUPS][OUTPUTS], biases[HELD_GROUPS][OUTPUTS];
     vf sums[BLOCK_ROWS];
-    panel panels[2];
+    held_panels held;
+    held.first = 0;
+    const passing p = {.row = rows->fixed + first * rows->fixed_stride,
+                       .stride = rows->fixed_stride,
+                       .pad = st_fixed_pad(w->cols),
+                       .rows = m,
+                       .groups = w->cols / w->group,
+                       .group = w->group,
+                       .sums = sums};
     for (int64_t j = 0; j < m; j++) sums[j] = v_zero();
-    const passing p = {rows->fixed + first * rows->fixed_stride, rows->fixed_stride, st_fixed_pad(w->cols), m, sums};
-    begin_passes(&p, unit);
-    for (int64_t g = 0; g < groups; g++) {
-        const int64_t held = g % HELD_GROUPS;
-        if (held == 0) {
-            const int64_t count = groups - g < HELD_GROUPS ? groups - g : HELD_GROUPS;
-            columns(w, w->scales, n, outs, g, count, scales);
-            columns(w, w->biases, n, outs, g, count, biases);
-        }
-        for (int k = 0; k < group; k += unit) {
-            make_panel(bits, w, n, outs, g * group + k, unit, &panels[k / UNIT]);
-        }
-        pass_group(&p, g, groups, panels, group, v_load(scales[held]), v_load(biases[held]));
+    begin_passes(&p);
+    for (; held.first < p.groups; held.first += held.count) {
+        hold_panels(bits, w, n, outs, &held);
+        pass_panels(&p, &held);
     }
     end_passes();
     for (int64_t j = 0; j < m; j++) put(w, n, outs, sums[j], y + j * y_stride);

@@ -1,74 +1,72 @@
-/* A panel passed by sixteen rows at once, by matrix tiles. A part of fixed_panel.h.
+/* Panels passed by sixteen rows at once, by matrix tiles. A part of fixed_panel.h.
  *
- * A tile of a plane is rows by inputs; a panel is already the tile it is multiplied with. */
-
-/* Tiles 0-2: sums of a, b, c for sixteen rows, 3: their inputs, 4 and 7: the panels; 5 and 6: sums and inputs of the rows
- * that are left, fewer than sixteen. */
+ * A tile of a plane is rows by inputs; a panel is already the tile it is multiplied with. Tiles 0-2: sums of a, b, c;
+ * 3, 5, 6: inputs of a, b, c; 4 and 7: a group's panels. Sums of several groups are stored before the first is read: a
+ * tile's way through memory takes a hundred cycles, which pass side by side. */
 enum { TILE_ROWS = 16 };
 
-ST_FN void begin_passes(const passing *p, int unit) {
+ST_FN int64_t tile_rows(const passing *p) { return p->rows < TILE_ROWS ? p->rows : TILE_ROWS; }
+
+ST_FN void begin_passes(const passing *p) {
     struct {
         uint8_t palette, start, reserved[14];
         uint16_t bytes[16];
         uint8_t rows[16];
     } shape = {.palette = 1};
-    const uint8_t left = (uint8_t)(p->rows % TILE_ROWS);
-    for (int t = 0; t < 3; t++) shape.bytes[t] = 64, shape.rows[t] = TILE_ROWS;
-    shape.bytes[3] = (uint16_t)unit, shape.rows[3] = TILE_ROWS;
-    shape.bytes[4] = shape.bytes[7] = 64, shape.rows[4] = shape.rows[7] = (uint8_t)(unit / 4);
-    if (left > 0) {
-        shape.bytes[5] = 64, shape.rows[5] = left;
-        shape.bytes[6] = (uint16_t)unit, shape.rows[6] = left;
-    }
+    const int unit = p->group < UNIT ? p->group : UNIT;
+    for (int t = 0; t < 8; t++) shape.bytes[t] = 64, shape.rows[t] = (uint8_t)tile_rows(p);
+    shape.bytes[3] = shape.bytes[5] = shape.bytes[6] = (uint16_t)unit;
+    shape.rows[4] = shape.rows[7] = (uint8_t)(unit / 4);
     _tile_loadconfig(&shape);
 }
 
 ST_FN void end_passes(void) { _tile_release(); }
 
-/* Integer sums of a block of rows, plane by plane. */
+/* Integer sums of a tile of rows, plane by plane. */
 typedef struct {
-    _Alignas(64) __m512i a[BLOCK_ROWS], b[BLOCK_ROWS], c[BLOCK_ROWS];
+    _Alignas(64) __m512i a[TILE_ROWS], b[TILE_ROWS], c[TILE_ROWS];
 } tile_sums;
 
-#define ST_FULL_PLANE(sums, plane, to)                 \
-    do {                                               \
-        _tile_zero(sums);                              \
-        _tile_loadd(3, plane, p->stride);              \
-        _tile_dpbsud(sums, 3, 4);                      \
-        if (group > UNIT) {                            \
-            _tile_loadd(3, (plane) + UNIT, p->stride); \
-            _tile_dpbsud(sums, 3, 7);                  \
-        }                                              \
-        _tile_stored(sums, to, 64);                    \
+#define ST_PLANE(sums, inputs, plane, two)                  \
+    do {                                                    \
+        _tile_zero(sums);                                   \
+        _tile_loadd(inputs, plane, p->stride);              \
+        _tile_dpbsud(sums, inputs, 4);                      \
+        if (two) {                                          \
+            _tile_loadd(inputs, (plane) + UNIT, p->stride); \
+            _tile_dpbsud(sums, inputs, 7);                  \
+        }                                                   \
     } while (0)
 
-ST_FN void left_plane(const passing *p, const uint8_t *plane, int group, __m512i *to) {
-    _tile_zero(5);
-    _tile_loadd(6, plane, p->stride);
-    _tile_dpbsud(5, 6, 4);
-    if (group > UNIT) {
-        _tile_loadd(6, plane + UNIT, p->stride);
-        _tile_dpbsud(5, 6, 7);
-    }
-    _tile_stored(5, to, 64);
-}
-
-ST_FN void pass_group(const passing *p, int64_t g, int64_t groups, const panel *panels, int group, vf scale, vf bias) {
-    tile_sums sums;
-    const uint8_t *row = p->row + g * group;
-    int64_t j = 0;
+ST_FN void multiply_group(const passing *p, const uint8_t *row, const panel *panels, int two, tile_sums *to) {
     _tile_loadd(4, panels[0].fours, 64);
-    if (group > UNIT) _tile_loadd(7, panels[1].fours, 64);
-    for (; j + TILE_ROWS <= p->rows; j += TILE_ROWS, row += TILE_ROWS * p->stride) {
-        ST_FULL_PLANE(0, row, sums.a + j);
-        ST_FULL_PLANE(1, row + p->pad, sums.b + j);
-        ST_FULL_PLANE(2, row + 2 * p->pad, sums.c + j);
-    }
-    if (j < p->rows) {
-        left_plane(p, row, group, sums.a + j);
-        left_plane(p, row + p->pad, group, sums.b + j);
-        left_plane(p, row + 2 * p->pad, group, sums.c + j);
-    }
-    for (j = 0; j < p->rows; j++) add_to_row(p, j, g, groups, sums.a[j], sums.b[j], sums.c[j], scale, bias);
+    if (two) _tile_loadd(7, panels[1].fours, 64);
+    ST_PLANE(0, 3, row, two);
+    ST_PLANE(1, 5, row + p->pad, two);
+    ST_PLANE(2, 6, row + 2 * p->pad, two);
+    _tile_stored(0, to->a, 64);
+    _tile_stored(1, to->b, 64);
+    _tile_stored(2, to->c, 64);
 }
-#undef ST_FULL_PLANE
+#undef ST_PLANE
+
+/* Rows that no whole tile is left for are multiplied with some before them, once more. */
+ST_FN void pass_panels(const passing *p, const held_panels *held) {
+    tile_sums sums[HELD_PANELS];
+    const int two = p->group > UNIT;
+    for (int64_t done = 0; done < p->rows;) {
+        const int64_t j = done + tile_rows(p) <= p->rows ? done : p->rows - tile_rows(p);
+        const uint8_t *row = p->row + j * p->stride + held->first * p->group;
+        for (int64_t g = 0; g < held->count; g++) {
+            multiply_group(p, row + g * p->group, held->panels + (two ? 2 * g : g), two, &sums[g]);
+        }
+        for (int64_t r = done - j; r < tile_rows(p); r++) {
+            vf total = p->sums[j + r];
+            for (int64_t g = 0; g < held->count; g++) {
+                total = add_to_row(p, held, j + r, g, sums[g].a[r], sums[g].b[r], sums[g].c[r], total);
+            }
+            p->sums[j + r] = total;
+        }
+        done = j + tile_rows(p);
+    }
+}
