@@ -84,7 +84,9 @@ def test_any_magnitude(both: dict[str, Kernels], isa: str, exponent: int) -> Non
 @pytest.mark.parametrize("isa", FIXED)
 @settings(max_examples=60, deadline=None)
 @given(largest=st.floats(1.0, 2.0, width=32), sign=st.sampled_from([-1.0, 1.0]), seed=st.integers(0, 9))
-def test_the_largest_input_keeps_its_bits(both: dict[str, Kernels], isa: str, largest: float, sign: float, seed: int) -> None:
+def test_the_largest_input_keeps_its_bits(
+    both: dict[str, Kernels], isa: str, largest: float, sign: float, seed: int
+) -> None:
     # Where the top byte of the fixed point is about to overflow: one input alone, code 1, scale 1.
     codes = np.zeros((1, 32), np.uint8)
     at = seed * 3
