@@ -1,4 +1,4 @@
-"""Inputs in fixed point: float32's own precision over its whole range, and the same bits with matrix tiles as without."""
+"""Inputs in fixed point: float32's own precision over its whole range, the same bits with matrix tiles as without."""
 
 from __future__ import annotations
 
