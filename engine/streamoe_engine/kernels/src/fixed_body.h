@@ -135,28 +135,61 @@ ST_FN void turn(__m512i *rows) {
     }
 }
 
-/* Sixteen scales (or biases) of type `type` from index `at`, those of `most` groups; the rest are zero. */
-ST_FN vf sixteen(const void *from, int type, int64_t at, int64_t most) {
+/* `most` scales (or biases), at most sixteen, of type `type` from index `at`; the rest are zero. */
+ST_FN __m512i sixteen(const void *from, int type, int64_t at, int64_t most) {
     const __mmask16 present = (__mmask16)(0xffff >> (most < 16 ? 16 - most : 0));
-    if (type == ST_F32) return _mm512_maskz_loadu_ps(present, (const float *)from + at);
+    if (type == ST_F32) return _mm512_maskz_loadu_epi32(present, (const float *)from + at);
     const __m256i halves = _mm256_maskz_loadu_epi16(present, (const uint16_t *)from + at);
-    if (type == ST_F16) return _mm512_cvtph_ps(halves);
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    if (type == ST_F16) return _mm512_castps_si512(_mm512_cvtph_ps(halves));
+    return _mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16);
 }
 
-/* to[group][output]: scales (or biases) of `outs` outputs from n, groups [first, first + count). */
-ST_FN void columns(const st_matrix *w, const void *from, int64_t n, int64_t outs, int64_t first, int64_t count,
-                   float (*to)[OUTPUTS]) {
+/* The scales and biases of some groups, each as [group][output]. */
+typedef struct {
+    float scales[HELD_GROUPS][OUTPUTS], biases[HELD_GROUPS][OUTPUTS];
+} held_numbers;
+
+/* Sixteen groups of `from`, `most` of them present, of `outs` outputs from n. */
+ST_FN void turn_sixteen(const st_matrix *w, const void *from, int64_t n, int64_t outs, int64_t group, int64_t most,
+                        __m512i *to) {
     const int64_t groups = w->cols / w->group;
-    for (int64_t g = 0; g < count; g += 16) {
-        __m512i rows[16];
-        for (int64_t i = 0; i < 16; i++) {
-            const int64_t at = (n + (i < outs ? i : 0)) * groups + first + g;
-            __builtin_prefetch((const char *)from + (at + OUTPUTS * groups) * (w->scale_type == ST_F32 ? 4 : 2));
-            rows[i] = _mm512_castps_si512(sixteen(from, w->scale_type, at, count - g));
-        }
-        turn(rows);
-        for (int64_t i = 0; i < 16 && g + i < count; i++) _mm512_storeu_si512(to[g + i], rows[i]);
+    for (int64_t i = 0; i < 16; i++) {
+        const int64_t at = (n + (i < outs ? i : 0)) * groups + group;
+        __builtin_prefetch((const char *)from + (at + OUTPUTS * groups) * (w->scale_type == ST_F32 ? 4 : 2));
+        to[i] = sixteen(from, w->scale_type, at, most);
+    }
+    turn(to);
+}
+
+/* The same of at most eight groups of scales, and behind them as many of biases: one turn for both. */
+ST_FN void turn_eights(const st_matrix *w, int64_t n, int64_t outs, int64_t group, int64_t most, __m512i *to) {
+    const int64_t groups = w->cols / w->group;
+    for (int64_t i = 0; i < 16; i++) {
+        const int64_t at = (n + (i < outs ? i : 0)) * groups + group, next = at + OUTPUTS * groups;
+        __builtin_prefetch((const char *)w->scales + next * (w->scale_type == ST_F32 ? 4 : 2));
+        __builtin_prefetch((const char *)w->biases + next * (w->scale_type == ST_F32 ? 4 : 2));
+        const __m512i scales = sixteen(w->scales, w->scale_type, at, most);
+        to[i] = _mm512_inserti64x4(scales, _mm512_castsi512_si256(sixteen(w->biases, w->scale_type, at, most)), 1);
+    }
+    turn(to);
+}
+
+/* Groups [first, first + count) of `outs` outputs from n. */
+ST_FN void hold_numbers(const st_matrix *w, int64_t n, int64_t outs, int64_t first, int64_t count, held_numbers *to) {
+    __m512i turned[16];
+    int64_t g = 0;
+    for (; count - g > 8; g += 16) {
+        const int64_t most = count - g < 16 ? count - g : 16;
+        turn_sixteen(w, w->scales, n, outs, first + g, most, turned);
+        for (int64_t i = 0; i < most; i++) _mm512_storeu_si512(to->scales[g + i], turned[i]);
+        turn_sixteen(w, w->biases, n, outs, first + g, most, turned);
+        for (int64_t i = 0; i < most; i++) _mm512_storeu_si512(to->biases[g + i], turned[i]);
+    }
+    if (g >= count) return;
+    turn_eights(w, n, outs, first + g, count - g, turned);
+    for (int64_t i = 0; i < count - g; i++) {
+        _mm512_storeu_si512(to->scales[g + i], turned[i]);
+        _mm512_storeu_si512(to->biases[g + i], turned[8 + i]);
     }
 }
 

@@ -14,17 +14,17 @@ ST_FN void plane_inputs(int bits, const int8_t *plane, __m512i *to) {
     to[0] = _mm512_shuffle_i64x2(to[0], second, 0x88);
 }
 
-/* A block's codes of one output times the inputs. */
-ST_FN void block_products(int bits, const uint8_t *codes, int64_t most, const block_inputs *x, __m512i *upper,
+/* A block's codes of one output times the inputs. most: inputs that are there, a whole block or fewer. */
+ST_FN void block_products(int bits, const uint8_t *codes, int most, const block_inputs *x, __m512i *upper,
                           __m512i *lower) {
     const __m512i zero = _mm512_setzero_si512();
     __m512i first, second = zero;
     if (bits == 4) {
-        const __mmask64 present = most >= 128 ? ~(__mmask64)0 : ~(__mmask64)0 >> (64 - most / 2);
-        const __m512i packed = _mm512_maskz_loadu_epi8(present, codes);
+        const __m512i packed =
+            most == 128 ? _mm512_loadu_si512(codes) : _mm512_maskz_loadu_epi8(~(__mmask64)0 >> (64 - most / 2), codes);
         first = low_nibbles(packed), second = high_nibbles(packed);
     } else {
-        first = codes_in_order(bits, codes, most < 64 ? (int)most : 64);
+        first = codes_in_order(bits, codes, most);
     }
     __m512i top = _mm512_dpbusd_epi32(zero, first, x->a[0]);
     *lower = _mm512_dpbusd_epi32(zero, first, x->c[0]);
@@ -45,20 +45,26 @@ typedef struct {
     __m512i upper[HELD_BLOCKS][4], lower[HELD_BLOCKS][4];
 } held_quarters;
 
+ST_FN void four_products(int bits, const uint8_t *const *codes, int64_t at, int most, const block_inputs *x, int q,
+                         __m512i (*upper_quarters)[4], __m512i (*lower_quarters)[4]) {
+    __m512i upper[4], lower[4];
+    for (int i = 0; i < 4; i++) block_products(bits, codes[i] + at, most, x, &upper[i], &lower[i]);
+    (*upper_quarters)[q] = quarter_sums(upper), (*lower_quarters)[q] = quarter_sums(lower);
+}
+
 /* Four outputs' codes, walked from one end to the other. They lie one after another, so that what is fetched ahead of
  * them is one stream. */
 ST_FN void four_outputs(int bits, const uint8_t *const *codes, int64_t from, int64_t inputs, const block_inputs *x,
-                        int64_t blocks, int q, held_quarters *to) {
-    const int64_t line = (bits == 4 ? 128 : 64) * bits / 8;
+                        int q, held_quarters *to) {
+    const int block = bits == 4 ? 128 : 64, line = block * bits / 8;
     const uint8_t *fetch = codes[0] + 4 * from + FETCH_BYTES;
-    for (int64_t b = 0; b < blocks; b++) {
-        __m512i upper[4], lower[4];
-        for (int i = 0; i < 4; i++, fetch += line) {
-            __builtin_prefetch(fetch);
-            block_products(bits, codes[i] + from + b * line, inputs - b * (line * 8 / bits), &x[b], &upper[i], &lower[i]);
-        }
-        to->upper[b][q] = quarter_sums(upper), to->lower[b][q] = quarter_sums(lower);
+    int64_t b = 0;
+    for (; b < inputs / block; b++) {
+        for (int i = 0; i < 4; i++, fetch += line) __builtin_prefetch(fetch);
+        four_products(bits, codes, from + b * line, block, &x[b], q, &to->upper[b], &to->lower[b]);
     }
+    const int left = (int)(inputs - b * block);
+    if (left > 0) four_products(bits, codes, from + b * line, left, &x[b], q, &to->upper[b], &to->lower[b]);
 }
 
 /* The sums of groups [first, first + count) of sixteen outputs; `wide`: quarters of a block that a group has. */
@@ -69,7 +75,8 @@ ST_FN void held_groups(int bits, int wide, const st_matrix *w, const uint8_t *co
     held_quarters quarters;
     int64_t at = 0;
     for (int64_t k = begin; k < end; k += HELD_BLOCKS * block) {
-        const int64_t left = (end - k + block - 1) / block, blocks = left < HELD_BLOCKS ? left : HELD_BLOCKS;
+        const int64_t inputs = end - k < HELD_BLOCKS * block ? end - k : HELD_BLOCKS * block;
+        const int64_t blocks = (inputs + block - 1) / block;
         block_inputs in[HELD_BLOCKS];
         for (int64_t b = 0; b < blocks; b++) {
             const int64_t from = k + b * block;
@@ -77,7 +84,7 @@ ST_FN void held_groups(int bits, int wide, const st_matrix *w, const uint8_t *co
             plane_inputs(bits, x->c + from, in[b].c);
         }
         for (int q = 0; q < 4; q++) {
-            four_outputs(bits, codes + 4 * q, k * bits / 8, w->cols - k, in, blocks, q, &quarters);
+            four_outputs(bits, codes + 4 * q, k * bits / 8, inputs, in, q, &quarters);
         }
         for (int64_t b = 0; b < blocks; b++) {
             __m512i upper[4], lower[4];
@@ -112,16 +119,16 @@ ST_FN void direct_fixed(int bits, const st_matrix *w, int64_t n, int64_t outs, c
     const int64_t groups = w->cols / w->group;
     const uint8_t *codes[OUTPUTS];
     for (int i = 0; i < OUTPUTS; i++) codes[i] = row_of(bits, w, n + (i < outs ? i : 0));
-    float scales[HELD_GROUPS][OUTPUTS], biases[HELD_GROUPS][OUTPUTS];
+    held_numbers numbers;
     held_sums held;
     vf sums = v_zero();
     for (int64_t first = 0; first < groups; first += HELD_GROUPS) {
         const int64_t count = groups - first < HELD_GROUPS ? groups - first : HELD_GROUPS;
-        columns(w, w->scales, n, outs, first, count, scales);
-        columns(w, w->biases, n, outs, first, count, biases);
+        hold_numbers(w, n, outs, first, count, &numbers);
         held_of_group(bits, w, codes, &x, first, count, &held);
         for (int64_t g = 0; g < count; g++) {
-            sums = add_group(sums, held.upper[g], held.lower[g], v_load(scales[g]), v_load(biases[g]),
+            sums = add_group(sums, held.upper[g], held.lower[g], v_load(numbers.scales[g]),
+                             v_load(numbers.biases[g]),
                              x.unit[first + g], x.sum[first + g]);
         }
     }

@@ -38,7 +38,7 @@ typedef struct {
 /* Groups [first, first + count) of sixteen outputs, turned. */
 typedef struct {
     panel panels[HELD_PANELS];
-    float scales[HELD_PANELS][OUTPUTS], biases[HELD_PANELS][OUTPUTS];
+    held_numbers numbers;
     int64_t first, count;
 } held_panels;
 
@@ -47,7 +47,8 @@ ST_FN vf add_to_row(const passing *p, const held_panels *held, int64_t j, int64_
                     vf total) {
     const float *unit = (const float *)(const void *)(p->row + j * p->stride + 3 * p->pad) + held->first + g;
     const __m512i upper = _mm512_add_epi32(_mm512_slli_epi32(a, 8), b);
-    return add_group(total, upper, c, v_load(held->scales[g]), v_load(held->biases[g]), *unit, unit[p->groups]);
+    const vf scale = v_load(held->numbers.scales[g]), bias = v_load(held->numbers.biases[g]);
+    return add_group(total, upper, c, scale, bias, *unit, unit[p->groups]);
 }
 
 #ifdef ST_HAS_TILES
@@ -97,8 +98,7 @@ ST_FN void hold_panels(int bits, const st_matrix *w, int64_t n, int64_t outs, he
     const int two = w->group > UNIT, unit = w->group < UNIT ? w->group : UNIT;
     const int64_t most = two ? HELD_PANELS / 2 : HELD_PANELS;
     held->count = left < most ? left : most;
-    columns(w, w->scales, n, outs, held->first, held->count, held->scales);
-    columns(w, w->biases, n, outs, held->first, held->count, held->biases);
+    hold_numbers(w, n, outs, held->first, held->count, &held->numbers);
     for (int64_t i = 0; i < (two ? 2 * held->count : held->count); i++) {
         make_panel(bits, w, n, outs, held->first * w->group + i * unit, unit, &held->panels[i]);
     }

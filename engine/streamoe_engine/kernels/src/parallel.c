@@ -85,7 +85,7 @@ static int take_over(st_pool *pool, part *own) {
         uint64_t seen = 0;
         for (int i = 0; i <= pool->num_workers; i++) {
             const uint64_t chunks = atomic_load(&pool->parts[i].chunks);
-            if (chunks_left(chunks) > 0 && chunks_left(chunks) > chunks_left(seen)) fullest = &pool->parts[i], seen = chunks;
+            if (chunks_left(chunks) > chunks_left(seen)) fullest = &pool->parts[i], seen = chunks;
         }
         if (fullest == NULL) return 0;
         const uint64_t first = seen >> 32, end = (uint32_t)seen, middle = first + (end - first) / 2;
