@@ -1,8 +1,8 @@
 /* Inputs in fixed point: how codes are multiplied by integers and lose nothing that float32 keeps.
  *
  * A group of inputs has one unit u, a power of two, chosen by the largest of them: every input is q * u with
- * |q| < 127.5 * 2^16, rounded once; that is float32's own precision for the largest. q = 2^16 a + 2^8 b + c, bytes of
- * -128 to 127. For a group of codes
+ * |q| < 127.5 * 2^16, rounded once, by 2^-23 of the largest at most: float32 itself rounds every product and sum by up
+ * to 2^-24 of it. q = 2^16 a + 2^8 b + c, bytes of -128 to 127. For a group of codes
  *     A = sum of code * (2^8 a + b)    C = sum of code * c      (integers, exact in 32 bits)
  *     y = y + (scale * u) * fma(A, 2^8, C)                       (each of both lines one fma)
  *     y = y + bias * (u * sum of q)
