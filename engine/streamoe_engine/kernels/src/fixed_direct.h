@@ -52,15 +52,16 @@ ST_FN void four_products(int bits, const uint8_t *const *codes, int64_t at, int 
     (*upper_quarters)[q] = quarter_sums(upper), (*lower_quarters)[q] = quarter_sums(lower);
 }
 
-/* Four outputs' codes, walked from one end to the other. They lie one after another, so that what is fetched ahead of
- * them is one stream. */
-ST_FN void four_outputs(int bits, const uint8_t *const *codes, int64_t from, int64_t inputs, const block_inputs *x,
-                        int q, held_quarters *to) {
+/* Four outputs' codes, walked from one end to the other. They lie one after another, and what is fetched is one stream:
+ * the next tile's codes, `ahead` of this one's, into the second level. Fetching less far, or into the first, leaves a
+ * third of the memory's speed unused. */
+ST_FN void four_outputs(int bits, const uint8_t *const *codes, int64_t from, int64_t inputs, int64_t ahead,
+                        const block_inputs *x, int q, held_quarters *to) {
     const int block = bits == 4 ? 128 : 64, line = block * bits / 8;
-    const uint8_t *fetch = codes[0] + 4 * from + FETCH_BYTES;
+    const uint8_t *fetch = codes[0] + 4 * from + ahead;
     int64_t b = 0;
     for (; b < inputs / block; b++) {
-        for (int i = 0; i < 4; i++, fetch += line) __builtin_prefetch(fetch);
+        for (int i = 0; i < 4; i++, fetch += line) __builtin_prefetch(fetch, 0, 2);
         four_products(bits, codes, from + b * line, block, &x[b], q, &to->upper[b], &to->lower[b]);
     }
     const int left = (int)(inputs - b * block);
@@ -72,6 +73,7 @@ ST_FN void held_groups(int bits, int wide, const st_matrix *w, const uint8_t *co
                        int64_t first, int64_t count, held_sums *held) {
     const int64_t block = bits == 4 ? 128 : 64, begin = first * w->group, end = begin + count * w->group;
     const int in_block = wide < 4 ? 4 / wide : 1;
+    const int64_t tile_bytes = OUTPUTS * w->cols * bits / 8, ahead = tile_bytes < LEAST_AHEAD ? LEAST_AHEAD : tile_bytes;
     held_quarters quarters;
     int64_t at = 0;
     for (int64_t k = begin; k < end; k += HELD_BLOCKS * block) {
@@ -84,7 +86,7 @@ ST_FN void held_groups(int bits, int wide, const st_matrix *w, const uint8_t *co
             plane_inputs(bits, x->c + from, in[b].c);
         }
         for (int q = 0; q < 4; q++) {
-            four_outputs(bits, codes + 4 * q, k * bits / 8, inputs, in, q, &quarters);
+            four_outputs(bits, codes + 4 * q, k * bits / 8, inputs, ahead, in, q, &quarters);
         }
         for (int64_t b = 0; b < blocks; b++) {
             __m512i upper[4], lower[4];
