@@ -43,8 +43,8 @@ def test_anonymous_memory_comes_and_goes_and_the_peak_remembers() -> None:
     during = footprint.current()
     memory.close()
     after = footprint.current()
-    assert abs(during.anonymous_bytes - before.anonymous_bytes - 64 * MIB) < 2 * MIB
-    assert abs(after.anonymous_bytes - before.anonymous_bytes) < 2 * MIB
+    assert abs(during.anonymous_bytes - before.anonymous_bytes - 64 * MIB) < MIB
+    assert abs(after.anonymous_bytes - before.anonymous_bytes) < MIB
     assert footprint.peak_bytes() >= during.total_bytes - MIB
 
 

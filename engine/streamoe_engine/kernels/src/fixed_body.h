@@ -9,7 +9,6 @@ enum {
     OUTPUTS = 16,        /* of a tile: a vector of sums */
     HELD_GROUPS = 32,    /* groups whose sums are held before they are scaled */
     HELD_BLOCKS = 8,     /* blocks of 64 bytes whose sums are held; even */
-    LEAST_AHEAD = 4096,  /* how far ahead of itself a stream of codes is fetched at least (measured) */
     UNIT = 64,           /* inputs of a panel */
     HELD_PANELS = 4,     /* panels made before rows pass them; even (measured) */
     PASS_ROWS = 4,       /* rows that pass a panel together */

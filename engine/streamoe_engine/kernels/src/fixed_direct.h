@@ -73,7 +73,7 @@ ST_FN void held_groups(int bits, int wide, const st_matrix *w, const uint8_t *co
                        int64_t first, int64_t count, held_sums *held) {
     const int64_t block = bits == 4 ? 128 : 64, begin = first * w->group, end = begin + count * w->group;
     const int in_block = wide < 4 ? 4 / wide : 1;
-    const int64_t tile_bytes = OUTPUTS * w->cols * bits / 8, ahead = tile_bytes < LEAST_AHEAD ? LEAST_AHEAD : tile_bytes;
+    const int64_t ahead = codes_ahead(bits, w, OUTPUTS);
     held_quarters quarters;
     int64_t at = 0;
     for (int64_t k = begin; k < end; k += HELD_BLOCKS * block) {

@@ -10,7 +10,7 @@
 /* A thread's stack holds a panel and its accumulators: 70 KiB at most. */
 enum {
     SCALES = 1024,         /* scales widened at once, of all outputs together */
-    AHEAD_BYTES = 4096,    /* how far ahead codes are prefetched: 27 GB/s on one thread, and 8 without */
+    AHEAD_BYTES = 4096,    /* how far ahead codes are prefetched at least: 27 GB/s on one thread, and 8 without */
     AHEAD_SCALES = 512,
     STEP = 32,             /* inputs of a turn of the inner loops: divides every group */
     PANEL_K = 1024,        /* inputs of a panel: 32 KiB with 8 outputs, 16 with 4 */
@@ -19,6 +19,12 @@ enum {
 
 ST_FN const uint8_t *row_of(int bits, const st_matrix *w, int64_t n) {
     return (const uint8_t *)w->weight + n * (w->cols * bits / 8);
+}
+
+/* How far ahead a tile of `outs` outputs prefetches its codes: whole tiles, AHEAD_BYTES or more. */
+ST_FN int64_t codes_ahead(int bits, const st_matrix *w, int64_t outs) {
+    const int64_t tile_bytes = w->cols * bits / 8 * outs;
+    return (AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
 }
 
 /* Groups [first, first + count) of `outs` outputs from n, as to[output][group]. */
@@ -61,8 +67,7 @@ ST_FN void direct(int bits, int type, int outs, int rows, const st_matrix *w, in
         for (int j = 0; j < rows; j++) sums[i * rows + j] = v_zero();
     }
     const int64_t group_size = w->group, groups = w->cols / group_size;
-    const int64_t tile_bytes = w->cols * bits / 8 * outs;
-    const int64_t ahead = (AHEAD_BYTES + tile_bytes - 1) / tile_bytes * tile_bytes;
+    const int64_t ahead = codes_ahead(bits, w, outs);
     for (int64_t first = 0; first < groups; first += SCALES / outs) {
         const int64_t count = groups - first < SCALES / outs ? groups - first : SCALES / outs;
         if (bits < 16) {
