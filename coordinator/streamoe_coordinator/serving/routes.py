@@ -174,6 +174,6 @@ def refusal(api: Api, error: StreamoeError) -> Response:
 
 
 def _header_text(names: tuple[str, ...]) -> str:
-    # A name may hold what no header can.
+    # A name may hold what no header can, and a header neither begins nor ends with a blank.
     shown = ", ".join(names)[:200]
-    return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in shown)
+    return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in shown).strip()

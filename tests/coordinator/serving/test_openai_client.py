@@ -177,6 +177,14 @@ def test_unknown_fields_are_named_not_refused(client: openai.OpenAI) -> None:
     assert raw.headers["x-streamoe-ignored"] == "apple, zebra"
 
 
+@pytest.mark.parametrize(("name", "shown"), [(" ", ""), (" pear ", "pear"), ("a\nb", "a?b")])
+def test_a_name_that_no_header_can_hold_is_answered(client: openai.OpenAI, name: str, shown: str) -> None:
+    raw = client.chat.completions.with_raw_response.create(
+        model=MODEL, messages=QUESTION, max_tokens=1, extra_body={name: None}
+    )
+    assert raw.headers["x-streamoe-ignored"] == shown
+
+
 def test_another_model_is_not_found(client: openai.OpenAI) -> None:
     with pytest.raises(openai.NotFoundError, match="gpt-x"):
         client.chat.completions.create(model="gpt-x", messages=QUESTION)
