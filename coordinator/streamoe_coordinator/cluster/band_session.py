@@ -60,6 +60,12 @@ class BandSession:
         """Where the session is now, or would be opened."""
         return self.shared.seats[self.band] if self.link is None else self.link.seat
 
+    @property
+    def patience_s(self) -> float:
+        """How long its node may be silent with a step unanswered: less when the run's budget is nearly spent."""
+        timers = self.shared.timers
+        return min(timers.lost_s, max(timers.suspect_s, self.budget.left_s))
+
     def open(self) -> None:
         """Open the session on the band's node, or wherever the ladder leads. Raises BandLost."""
         link = self.new_link(self.shared.seats[self.band])
@@ -89,7 +95,7 @@ class BandSession:
         try:
             if link is None:
                 raise LinkTrouble("the session is not open")
-            answer = link.answer(is_wanted_elsewhere=is_wanted_elsewhere)
+            answer = link.answer(self.patience_s, is_wanted_elsewhere)
         except WantedElsewhere:
             return None
         except Trouble as trouble:

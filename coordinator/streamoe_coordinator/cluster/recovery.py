@@ -195,9 +195,10 @@ class Ladder:
         return self._answer(link)
 
     def _answer(self, link: BandLink) -> Answer:
-        start_s, timers = self._session.shared.clock.now_s(), self._session.shared.timers
-        answer = link.answer(min(timers.lost_s, max(timers.suspect_s, self._budget.left_s)))
-        self._budget.give_back(self._session.shared.clock.now_s() - start_s)
+        clock = self._session.shared.clock
+        start_s = clock.now_s()
+        answer = link.answer(self._session.patience_s)
+        self._budget.give_back(clock.now_s() - start_s)
         return answer
 
     # ---- what is told
